@@ -90,15 +90,15 @@ class Background:
 
     def _repeat(self, name: str) -> None:
         """Run one task for ever; after an error wait a few seconds. Repeated errors of one reason are logged once."""
-        told = ""
+        logged = ""
         while True:
             try:
                 self._tasks[name]()
-                told = ""
+                logged = ""
             except AttestedError as error:
-                if error.code != told:
+                if error.code != logged:
                     self._log.event("watch_interrupted", what=name, reason=error.code, detail=error.message)
-                told = error.code
+                logged = error.code
                 self._clock.sleep(_PAUSE_SECONDS)
 
 
@@ -150,22 +150,24 @@ def key_metrics(
     metrics = counted("key", log)
     if metrics is None:
         return None
-    metrics.gauge("config_generation", "Readings of the configuration and its roots.", lambda: reloader.generation)
+    metrics.gauge(
+        "config_generation", "How often the configuration and its EK roots were read.", lambda: reloader.generation
+    )
     metrics.gauge("audit_sequence", "Number of the last audit record.", lambda: audit.head().sequence)
     metrics.gauge("audit_unsigned_records", "Audit records after the last signed head.", audit.unsigned)
-    metrics.gauge("identities", "Identities that are followed.", lambda: len(cached.caches[IDENTITIES]))
-    metrics.gauge("profiles", "Profiles that are followed.", lambda: len(cached.caches[PROFILES]))
+    metrics.gauge("identities", "Identities in the cache.", lambda: len(cached.caches[IDENTITIES]))
+    metrics.gauge("profiles", "Profiles in the cache.", lambda: len(cached.caches[PROFILES]))
     metrics.gauge("nodes_not_attested", "Nodes whose evidence was refused or is overdue.", lambda: standings.bad)
     metrics.gauge_each(
         "node_attested_time_seconds",
-        "When the evidence of a node was good last; 0: never.",
+        "When the evidence of a node was last good; 0: never.",
         "node",
         lambda: standings.attested,
     )
     metrics.gauge_each("node_ready", "Whether the Node of a machine is Ready.", "node", lambda: standings.ready)
     metrics.gauge(
         "nodes_read_time_seconds",
-        "When the API, by the quorum of etcd, said last which nodes there are; 0: not since the start.",
+        "When the nodes were last read from the API, by the quorum of etcd; 0: not since the start.",
         lambda: standings.looked_at,
     )
     metrics.gauge("backup_time_seconds", "When this machine's newest backup was written; 0: none.", newest_backup)

@@ -7,8 +7,8 @@ A record is written before the answer that it describes is sent, so a killed pro
 fsync once a second and at each head. A power failure loses at most that second, and the loss is found, because the
 copies of the heads are ahead. An fsync for each record would slow down every ticket.
 
-Nothing here deletes a file by itself: `surplus` returns which files are too many, and `forget` deletes them after a
-signed record names the new beginning (`audit_trail`). Each file begins with a record that names the log.
+Nothing here deletes a file by itself: `surplus` returns which files are too many, and `delete_before` deletes them
+after a signed record names the new beginning (`audit_trail`). Each file begins with a record that names the log.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class AuditLog:
         self._size = 0
         self._head = Head("", 0, GENESIS)
         self._signed = 0
-        self._pressing = 0
+        self._urgent = 0
         try:
             place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             torn = self._resume()
@@ -184,11 +184,11 @@ class AuditLog:
         """Write the record of a decision: ``fields`` name the machine, ``refusal`` holds reason and detail."""
         self.append(event, **{**fields, "outcome": "refused" if refusal else "given", **(refusal or {})})
 
-    def press(self, event: str, /, **fields: object) -> Head:
+    def append_urgent(self, event: str, /, **fields: object) -> Head:
         """Write one record that must be signed soon, and return the state after it."""
         with self._lock:
             self._append({**fields, "event": event})
-            self._pressing = self._head.sequence
+            self._urgent = self._head.sequence
             return self._head
 
     def surplus(self) -> Rotation | None:
@@ -201,7 +201,7 @@ class AuditLog:
             previous = parse_record(stream.readline().rstrip(b"\n"))["previous"]
         return Rotation(self._place.first_of(stays), bytes.fromhex(previous))
 
-    def forget(self, rotation: Rotation) -> None:
+    def delete_before(self, rotation: Rotation) -> None:
         """Delete the files before the first record that is kept. The caller must have a signed record of it."""
         for path in self._place.existing():
             if self._place.first_of(path) < rotation.first:
@@ -213,12 +213,12 @@ class AuditLog:
             return self._head
 
     def due(self) -> Head | None:
-        """Return the head to sign now: after each hundred records, or after a record of `press`; else None."""
+        """Return the head to sign now: after each hundred records, or after a record of `append_urgent`; else None."""
         with self._lock:
-            pressing = self._pressing > self._signed
-            return self._head if pressing or self._head.sequence - self._signed >= RECORDS_A_HEAD else None
+            urgent = self._urgent > self._signed
+            return self._head if urgent or self._head.sequence - self._signed >= RECORDS_A_HEAD else None
 
-    def fixed(self, head: Head) -> None:
+    def mark_signed(self, head: Head) -> None:
         """Store that all records up to ``head`` are signed, in this log or by a record of another log."""
         with self._lock:
             self._signed = head.sequence
@@ -231,7 +231,7 @@ class AuditLog:
     def signed(self, head: Head, evidence: str) -> None:
         """Write a head with the TPM's evidence over it, and fsync the log."""
         self.append("head", head=head.sequence, sha256=head.sha256.hex(), log=head.log, evidence=evidence)
-        self.fixed(head)
+        self.mark_signed(head)
         self.sync()
 
     def sync(self) -> None:
@@ -254,7 +254,7 @@ class AuditLog:
     def _append(self, fields: Mapping[str, object]) -> None:
         try:
             if self._size >= self._place.file_bytes:
-                self._turn_over()
+                self._open_next()
             if not self._size and self._head.sequence:
                 self._add({"event": "continued", "log": self._head.log})
             self._add(fields)
@@ -263,11 +263,11 @@ class AuditLog:
 
     def _add(self, fields: Mapping[str, object]) -> None:
         sequence = self._head.sequence + 1
-        told = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
-        line = render(told, sequence=sequence, previous=self._head.sha256)
+        stamped = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
+        line = render(stamped, sequence=sequence, previous=self._head.sha256)
         self._write(line + b"\n", Head(self._head.log, sequence, digest_of(line)))
 
-    def _turn_over(self) -> None:
+    def _open_next(self) -> None:
         """Begin the next file. The old file stays open until the new one is: a full disk must not leave none."""
         old = self._file
         os.fsync(old)

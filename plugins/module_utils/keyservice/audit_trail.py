@@ -50,8 +50,8 @@ class AuditTrail:
         self._limits = TokenBuckets(rate=RECORDED_A_SECOND, burst=RECORDED_AT_ONCE, clock=clock, what="records")
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        self._told_at = clock.monotonic()
-        self._going: dict[AuditLog, Rotation] = {}
+        self._written_at = clock.monotonic()
+        self._rotations: dict[AuditLog, Rotation] = {}
 
     def append(self, event: str, /, **fields: object) -> None:
         """Write one record into the log of grants; raises AUDIT_UNWRITABLE."""
@@ -77,7 +77,7 @@ class AuditTrail:
             self._refused.decided(event, fields, refusal=refusal)
         else:
             self._count({(event, str(refusal.get("reason")), source): 1})
-        self._tell_counts(after_seconds=COUNTED_EVERY_SECONDS)
+        self._write_counts(after_seconds=COUNTED_EVERY_SECONDS)
 
     def head(self) -> Head:
         """Return the state after the last record of the log of grants."""
@@ -93,40 +93,40 @@ class AuditTrail:
         moved = self._refused.unsigned() and self._given.due() is not None
         if any(rotates) or moved or self._refused.due() is not None:
             refused = self._refused.head()
-            self._given.press("refusals", log=refused.log, head=refused.sequence, sha256=refused.sha256.hex())
-            self._refused.fixed(refused)
+            self._given.append_urgent("refusals", log=refused.log, head=refused.sequence, sha256=refused.sha256.hex())
+            self._refused.mark_signed(refused)
         return self._given.due()
 
     def signed(self, head: Head, evidence: str) -> None:
         """Write a head that `due` returned, with the TPM's evidence over it, and delete the files that it covers."""
         self._given.signed(head, evidence)
-        for log, rotation in self._going.items():
-            log.forget(rotation)
-        self._going.clear()
+        for log, rotation in self._rotations.items():
+            log.delete_before(rotation)
+        self._rotations.clear()
 
     def sync(self) -> None:
         """Fsync both logs, and write the counts once a minute; raises AUDIT_UNWRITABLE."""
-        self._tell_counts(after_seconds=COUNTED_EVERY_SECONDS)
+        self._write_counts(after_seconds=COUNTED_EVERY_SECONDS)
         self._given.sync()
         self._refused.sync()
 
-    def tell(self) -> None:
+    def write_counts(self) -> None:
         """Write the counts now."""
-        self._tell_counts(after_seconds=0)
+        self._write_counts(after_seconds=0)
 
     def close(self) -> None:
         """Write the counts, sync and close both logs."""
-        self.tell()
+        self.write_counts()
         self._given.close()
         self._refused.close()
 
     def _rotates(self, log: AuditLog) -> bool:
         """Record in ``log`` which of its files will be deleted, once; return whether it was recorded now."""
-        going = log.surplus()
-        if going is None or self._going.get(log) == going:
+        rotation = log.surplus()
+        if rotation is None or self._rotations.get(log) == rotation:
             return False
-        log.press("rotated", first=going.first, sha256=going.sha256.hex())
-        self._going[log] = going
+        log.append_urgent("rotated", first=rotation.first, sha256=rotation.sha256.hex())
+        self._rotations[log] = rotation
         return True
 
     def _may_record(self, source: str) -> bool:
@@ -142,18 +142,18 @@ class AuditTrail:
                 known = (event, reason, source) in self._counts or len(self._counts) < KINDS
                 self._counts[(event, reason, source if known else "")] += count
 
-    def _tell_counts(self, *, after_seconds: float) -> None:
+    def _write_counts(self, *, after_seconds: float) -> None:
         """Write the counts if the last ones are ``after_seconds`` old; counts that could not be written are kept."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._told_at < after_seconds:
+            if now - self._written_at < after_seconds:
                 return
-            left, self._counts, self._told_at = self._counts, Counter(), now
+            left, self._counts, self._written_at = self._counts, Counter(), now
         try:
             for event, reason, source in sorted(left):
-                told = {"source": source} if source else {}
+                fields = {"source": source} if source else {}
                 count = left[event, reason, source]
-                self._refused.append("counted", of=event, outcome="refused", reason=reason, count=count, **told)
+                self._refused.append("counted", of=event, outcome="refused", reason=reason, count=count, **fields)
                 left[event, reason, source] = 0
         finally:
             self._count(+left)

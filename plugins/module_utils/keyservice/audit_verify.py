@@ -258,12 +258,12 @@ def _check_known(reading: _Reading) -> None:  # 5
 
 
 def _check_beginning(reading: _Reading) -> None:  # 6
-    said = max((first for number, first in reading.rotations if number <= reading.signed), default=1)
-    if reading.first > said:
+    beginning = max((first for number, first in reading.rotations if number <= reading.signed), default=1)
+    if reading.first > beginning:
         reading.find(
             Reason.AUDIT_TRUNCATED,
-            f"expected the log to begin with record {said}, as is signed, it begins with record {reading.first}"
-            if said > 1
+            f"expected the log to begin with record {beginning}, as is signed, it begins with record {reading.first}"
+            if beginning > 1
             else f"expected the log to begin with record 1, it begins with record {reading.first}",
         )
 
@@ -271,8 +271,8 @@ def _check_beginning(reading: _Reading) -> None:  # 6
 def _first_that_stays(record: dict[str, Any]) -> int:
     first: Any = record.get("first")
     if not is_sequence(first):
-        told = f"expected a rotation in record {record['sequence']}, got none"
-        raise SystemFault(told, reason=Reason.AUDIT_MALFORMED)
+        message = f"expected a rotation in record {record['sequence']}, got none"
+        raise SystemFault(message, reason=Reason.AUDIT_MALFORMED)
     return int(first)
 
 
@@ -290,6 +290,6 @@ def _head(record: dict[str, Any]) -> Head:
 def _fail(problems: list[AttestedError]) -> None:
     if not problems:
         return
-    told = "; ".join(one.message for one in problems[:_SHOWN])
+    shown = "; ".join(one.message for one in problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    raise SystemFault(told + more, reason=problems[0].reason)
+    raise SystemFault(shown + more, reason=problems[0].reason)

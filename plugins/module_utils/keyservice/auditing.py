@@ -59,8 +59,8 @@ class HeadKeeper:
         self._noted: dict[str, int] = {}
         self._ticks = 0
         self._sign_at = 0
-        self._untold: dict[str, Any] | None = None
-        self._tell_at = 0
+        self._unpublished: dict[str, Any] | None = None
+        self._publish_at = 0
 
     def run_once(self) -> None:
         """Call `tick` each second for ever; after an error it may be called again."""
@@ -76,18 +76,18 @@ class HeadKeeper:
             self._sign()
         if self._ticks % LOOK_TICKS == 0:
             self.note_others()
-        if self._untold is not None and self._ticks >= self._tell_at:
-            self._tell(self._untold)
+        if self._unpublished is not None and self._ticks >= self._publish_at:
+            self._publish(self._unpublished)
 
     def note_others(self) -> None:
         """Write the heads of other control planes into this log, each once; raises API_UNAVAILABLE."""
         for document in self._identities.objects({}):
-            node, told = document["spec"]["nodeName"], document.get("status", {}).get("auditHead")
-            if node == self._node or not told or self._noted.get(node) == told.get("sequence"):
+            node, known = document["spec"]["nodeName"], document.get("status", {}).get("auditHead")
+            if node == self._node or not known or self._noted.get(node) == known.get("sequence"):
                 continue
-            self._noted[node] = told.get("sequence")
+            self._noted[node] = known.get("sequence")
             self._audit.append(
-                "head_of", node=node, log=told.get("log"), head=told.get("sequence"), sha256=told.get("sha256")
+                "head_of", node=node, log=known.get("log"), head=known.get("sequence"), sha256=known.get("sha256")
             )
 
     def _sign(self) -> None:
@@ -100,20 +100,20 @@ class HeadKeeper:
         evidence = self._signer.sign(head)
         self._audit.signed(head, evidence)
         self._sign_at = 0
-        self._untold = _told(head, evidence, time=self._clock.now().isoformat(timespec="seconds"))
-        self._tell_at = self._ticks
+        self._unpublished = _head_status(head, evidence, time=self._clock.now().isoformat(timespec="seconds"))
+        self._publish_at = self._ticks
 
-    def _tell(self, told: dict[str, Any]) -> None:
+    def _publish(self, head: dict[str, Any]) -> None:
         """Write a head into this node's identities; without an identity, or after a failed write, try again later."""
-        self._tell_at = self._ticks + RETRY_TICKS  # do not call an unreachable API each second
+        self._publish_at = self._ticks + RETRY_TICKS  # do not call an unreachable API each second
         own = self._identities.objects({"spec.nodeName": self._node})
         for one in own:
             metadata: Mapping[str, Any] = one["metadata"]
             self._gateway.patch_status(
-                IDENTITIES, metadata["name"], status={"auditHead": told}, revision=metadata["resourceVersion"]
+                IDENTITIES, metadata["name"], status={"auditHead": head}, revision=metadata["resourceVersion"]
             )
         if own:
-            self._untold = None
+            self._unpublished = None
 
 
 def refusal_of(error: AttestedError) -> dict[str, str]:
@@ -121,7 +121,7 @@ def refusal_of(error: AttestedError) -> dict[str, str]:
     return {"reason": error.code, "detail": error.message}
 
 
-def _told(head: Head, evidence: str, *, time: str) -> dict[str, Any]:
+def _head_status(head: Head, evidence: str, *, time: str) -> dict[str, Any]:
     return {
         "log": head.log,
         "sequence": head.sequence,

@@ -70,8 +70,8 @@ class PolicyAuthority:
                 reason=Reason.REVOCATION_UNSIGNED,
             )
         spec = (document or {})["spec"]  # `judge` has checked that it exists
-        told = {"apiVersion": API_VERSION, "kind": POLICY_KIND, "metadata": {"name": POLICY_NAME}, "spec": spec}
-        return json.dumps(told, sort_keys=True).encode()
+        policy = {"apiVersion": API_VERSION, "kind": POLICY_KIND, "metadata": {"name": POLICY_NAME}, "spec": spec}
+        return json.dumps(policy, sort_keys=True).encode()
 
     def note_revoked(self, revoked: Iterable[str]) -> None:
         """Record that these endorsement keys were revoked; raises as the record does."""

@@ -83,9 +83,7 @@ def load_signing_key(ca: JoinCa) -> ed25519.Ed25519PrivateKey:
         key = serialization.load_pem_private_key(ca.private_key, password=None)
         certified = x509.load_pem_x509_certificate(ca.certificate).public_key()
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
-        raise SiteError(
-            "expected a join CA in PEM, got bytes that are none", reason=Reason.SITE_SECRET_MALFORMED
-        ) from error
+        raise SiteError("expected a join CA in PEM, got something else", reason=Reason.SITE_SECRET_MALFORMED) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey) or key.public_key() != certified:
         raise SiteError("expected the Ed25519 key of the join CA, got another key", reason=Reason.SITE_SECRET_MALFORMED)
     return key

@@ -102,7 +102,7 @@ def _check_signer(key: bytes, public: bytes) -> None:
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
         same = False
     if not same:
-        raise _unusable(f"expected the halves of one key in {_SIGNER}.key and {_SIGNER}.pub")
+        raise _unusable(f"expected private and public key of one pair in {_SIGNER}.key and {_SIGNER}.pub")
 
 
 def _check_kind(name: str, data: bytes) -> None:

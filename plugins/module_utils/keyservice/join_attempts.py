@@ -160,14 +160,16 @@ def render_event(write: AttemptWrite, uid: str) -> dict[str, Any]:
     """Return the Kubernetes Event of an attempt: one Event for all repetitions, with their count."""
     status, attempt = write.document["status"], write.attempt
     ending = f"; next: {attempt.next_command}"
-    who = f"{attempt.node_name} ({attempt.machine})" if attempt.node_name else attempt.machine
+    machine = f"{attempt.node_name} ({attempt.machine})" if attempt.node_name else attempt.machine
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": attempt.name, "namespace": _EVENTS_NAMESPACE},
         "type": "Warning",
         "reason": "".join(word.capitalize() for word in attempt.reason.split("_")),
-        "message": _shortened(f"{who} was refused, {attempt.reason}: {attempt.message.removesuffix(ending)}{ending}"),
+        "message": _shortened(
+            f"{machine} was refused, {attempt.reason}: {attempt.message.removesuffix(ending)}{ending}"
+        ),
         "count": status["count"],
         "firstTimestamp": status["firstSeen"],
         "lastTimestamp": status["lastSeen"],

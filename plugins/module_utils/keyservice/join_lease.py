@@ -100,7 +100,7 @@ def take_turn(turn: Turn | None, *, identity: str, now: datetime) -> dict[str, A
     left = turn.left(now).total_seconds()
     if left > 0:  # 3
         raise Refusal(
-            f"expected that no other control plane joins or starts anew, {turn.holder} does and has {left:.0f} s left",
+            f"expected that no other control plane joins or restarts, {turn.holder} does and has {left:.0f} s left",
             reason=Reason.CONTROL_PLANE_JOIN_BUSY,
             retry_after_seconds=min(left, ASK_AGAIN_SECONDS),
         )
@@ -167,7 +167,7 @@ def _lease(
     holder: str, *, acquired: str, renewed: datetime | None, changes: int, after: Turn | None = None
 ) -> dict[str, Any]:
     """Return the whole Lease without empty fields. ``after``: the turn as it was read, for the compare-and-set."""
-    said = {
+    fields = {
         "holderIdentity": holder,
         "acquireTime": acquired,
         "renewTime": _shown(renewed) if renewed else "",
@@ -181,7 +181,7 @@ def _lease(
             **({"resourceVersion": after.revision} if after else {}),
         },
         "spec": {
-            **{name: value for name, value in said.items() if value},
+            **{name: value for name, value in fields.items() if value},
             "leaseDurationSeconds": int(LEASE_LIFE.total_seconds()),
             "leaseTransitions": changes,
         },

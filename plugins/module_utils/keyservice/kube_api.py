@@ -161,9 +161,9 @@ class ApiGateway:
         """Update an Event, or create it: the API server deletes Events after a while."""
         name, path = event["metadata"]["name"], f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         what = f"write the event {name}"
-        told = {**event, "message": visible(str(event.get("message", "")))}
-        if self._http.find(_patch(what, f"{path}/{name}", told)) is None:
-            self._http.call(ApiRequest(what=what, path=path, method="POST", body=told))
+        cleaned = {**event, "message": visible(str(event.get("message", "")))}
+        if self._http.find(_patch(what, f"{path}/{name}", cleaned)) is None:
+            self._http.call(ApiRequest(what=what, path=path, method="POST", body=cleaned))
 
     def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
         """Yield the changes of a kind; raises API_UNAVAILABLE or API_FORBIDDEN."""

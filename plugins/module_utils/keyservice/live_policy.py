@@ -396,8 +396,8 @@ class StatusWriter:
 
 
 def _keys(document: Mapping[str, Any]) -> tuple[str, ...]:
-    said = (_spec(document).get(field.removeprefix("spec.")) for field in KEY_FIELDS)
-    return tuple(one for one in said if isinstance(one, str) and _KEY.fullmatch(one))
+    values = (_spec(document).get(field.removeprefix("spec.")) for field in KEY_FIELDS)
+    return tuple(one for one in values if isinstance(one, str) and _KEY.fullmatch(one))
 
 
 def _disk(document: Mapping[str, Any]) -> str:

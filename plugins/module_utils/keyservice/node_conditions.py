@@ -137,8 +137,8 @@ def _ready(node: Mapping[str, Any]) -> float:
 
 
 def _kubelet_version(node: Mapping[str, Any]) -> str:
-    said = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
-    return str(said).removeprefix("v")[:_MAX_VERSION]
+    version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+    return str(version).removeprefix("v")[:_MAX_VERSION]
 
 
 def _message(name: str, judgement: Judgement) -> str:
@@ -282,7 +282,7 @@ class StandingWatcher:
         found = [one for name in names for one in self._policy.registrations_called(name)]
         nodes = [node for one in found if (node := self._marker.node(one.identity.node_name)) is not None]
         judged = self._judged(found, nodes, now)
-        self._show(judged, beside=True)
+        self._show(judged, keep_others=True)
         return self._mark(judged, now)
 
     def _registrations(self) -> tuple[Registration, ...]:
@@ -300,13 +300,13 @@ class StandingWatcher:
             if (one := registered.get(node["metadata"]["name"])) is not None
         ]
 
-    def _show(self, judged: Sequence[_Judged], *, beside: bool = False) -> None:
-        """Set the public attributes for these Nodes, with ``beside`` keeping those of all other Nodes.
+    def _show(self, judged: Sequence[_Judged], *, keep_others: bool = False) -> None:
+        """Set the public attributes for these Nodes, with ``keep_others`` keeping those of all other Nodes.
 
         The dictionaries are replaced as a whole, because other threads read them.
         """
         standings, attested, ready, versions = (
-            (self.standings, self.attested, self.ready, self.versions) if beside else ({}, {}, {}, {})
+            (self.standings, self.attested, self.ready, self.versions) if keep_others else ({}, {}, {}, {})
         )
         self.standings = {**standings, **{one.name: one.judgement.standing for one in judged}}
         self.attested = {**attested, **{one.name: _attested(one.registration) for one in judged}}

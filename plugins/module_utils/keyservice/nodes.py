@@ -158,8 +158,8 @@ def plan_usage(
     for one in profiles:
         metadata, nodes = one["metadata"], sorted(users.get(one["metadata"]["name"], ()))
         wanted = {"inUseBy": len(nodes), "nodes": nodes[:MAX_NAMED]}
-        said = one.get("status", {})
-        if any(said.get(field) != value for field, value in wanted.items()):
+        status = one.get("status", {})
+        if any(status.get(field) != value for field, value in wanted.items()):
             writes.append(UsageWrite(name=metadata["name"], revision=metadata["resourceVersion"], status=wanted))
     return tuple(writes)
 

@@ -105,9 +105,9 @@ def render_waiting(arrival: Arrival) -> dict[str, Any]:
         known_by=f"queue: proved its key {seen}, nobody vouches for it",
     )
     document = render_identity(identity)
-    said = {CLAIM: arrival.claims, SOURCE: arrival.source}
-    if any(said.values()):
-        document["metadata"]["annotations"] = {name: value for name, value in said.items() if value}
+    annotations = {CLAIM: arrival.claims, SOURCE: arrival.source}
+    if any(annotations.values()):
+        document["metadata"]["annotations"] = {name: value for name, value in annotations.items() if value}
     return document
 
 

@@ -85,8 +85,8 @@ class PolicyWatch:
     def _write_seen(self, seen: dict[str, Any]) -> None:
         """Write what this control plane has seen into the policy's status; a conflict is left for the next round."""
         for one in self._gateway.objects(POLICIES):
-            said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {})
-            known = {"generation": said.get("generation", 0), "unreadable": said.get("unreadable", [])}
+            written = one.get("status", {}).get("seenBy", {}).get(self._node_name, {})
+            known = {"generation": written.get("generation", 0), "unreadable": written.get("unreadable", [])}
             if one["metadata"]["name"] != POLICY_NAME or known == seen:
                 continue
             time = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -119,8 +119,8 @@ class PolicyHandler:
         except AttestedError as error:
             _refuse(response, error)
         except Exception as error:  # noqa: BLE001 - logged here, and answered as INTERNAL
-            said = f"{type(error).__name__}: {error}"
-            self._log.event("policy_question", outcome="failed", reason=Reason.INTERNAL.name, detail=said)
+            detail = f"{type(error).__name__}: {error}"
+            self._log.event("policy_question", outcome="failed", reason=Reason.INTERNAL.name, detail=detail)
             _refuse(response, SystemFault(type(error).__name__, reason=Reason.INTERNAL))
         return bytes(response.SerializeToString())
 

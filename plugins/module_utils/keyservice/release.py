@@ -225,14 +225,14 @@ def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, ove
 
 def _check_role(request: JoinRequest, identity: NodeIdentity, *, locked: bool) -> Role:
     """Return the role of the ticket."""
-    asked = Role.CONTROL_PLANE if request.is_control_plane else Role.WORKER
-    renews = asked is Role.WORKER and locked and identity.status.phase == JOINED
-    if asked is not identity.role and not renews:
+    requested = Role.CONTROL_PLANE if request.is_control_plane else Role.WORKER
+    renews = requested is Role.WORKER and locked and identity.status.phase == JOINED
+    if requested is not identity.role and not renews:
         raise Refusal(
-            f"expected a request for the registered role {identity.role.value}, got one for {asked.value}",
+            f"expected a request for the registered role {identity.role.value}, got one for {requested.value}",
             reason=Reason.ROLE_NOT_REGISTERED,
         )
-    return asked
+    return requested
 
 
 def _check_pin(pinned: str, shown: str) -> None:
@@ -248,9 +248,9 @@ def _choose_disk(requested: str, *, known: str, fresh: DiskId) -> DiskId:
 
 
 def _live_ticket(
-    held: Held | None, asked: KubeletRequest, *, rebooted: bool, now: datetime
+    held: Held | None, requested: KubeletRequest, *, rebooted: bool, now: datetime
 ) -> tuple[Held | None, Held | None]:
     """Return the ticket that is still valid, and the ticket to repeat: the same, if key and boot are the same."""
     live = held if held is not None and held.expires > now else None
-    repeats = live if live is not None and not rebooted and live.key_sha256 == asked.spki_sha256 else None
+    repeats = live if live is not None and not rebooted and live.key_sha256 == requested.spki_sha256 else None
     return live, repeats

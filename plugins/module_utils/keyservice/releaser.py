@@ -306,7 +306,7 @@ class Releaser:
         holders = [name for name in self._policy.holders_of(claimed) if name not in own]
         if holders:
             raise Refusal(
-                f"expected {claimed} with the TPM of {', '.join(holders)}, got the key {ek}, which nobody let in",
+                f"expected {claimed} with the TPM of {', '.join(holders)}, got the key {ek}, which is not approved",
                 reason=Reason.IDENTITY_NODE_TAKEN,
             )
 

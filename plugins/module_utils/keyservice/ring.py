@@ -195,11 +195,11 @@ def _without_rest(document: dict[str, Any]) -> dict[str, Any]:
     return {name: document[name] for name in _VERSION_MEMBERS}
 
 
-def _version(said: dict[str, Any]) -> MasterVersion:
-    number = said["number"]
-    if set(said) != _VERSION_MEMBERS or not isinstance(number, int) or isinstance(number, bool):
+def _version(members: dict[str, Any]) -> MasterVersion:
+    number = members["number"]
+    if set(members) != _VERSION_MEMBERS or not isinstance(number, int) or isinstance(number, bool):
         raise _malformed("number, key and salt of a version")
-    secret = MasterSecret(key=SecretBytes(_value(said["key"])), salt=SecretBytes(_value(said["salt"])))
+    secret = MasterSecret(key=SecretBytes(_value(members["key"])), salt=SecretBytes(_value(members["salt"])))
     return MasterVersion(number=number, secret=secret)
 
 

@@ -40,7 +40,7 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
         await server.stop()
     parts.service.close()
     parts.audit.append("stopped")
-    parts.audit.tell()
+    parts.audit.write_counts()
     parts.audit.sync()
 
 

@@ -95,8 +95,8 @@ def check_serving_request(spec: Mapping[str, Any]) -> ServingRequest:
     request = parse_request(_der(spec))  # 3
     supported_key(request)  # 4
     require_subject(request, node_name=node_name)  # 5
-    asked = _alternative_names(request)  # 6
-    names, addresses = _split(asked)  # 7
+    alternatives = _alternative_names(request)  # 6
+    names, addresses = _split(alternatives)  # 7
     return ServingRequest(node_name=node_name, machine=machine, names=names, addresses=addresses)
 
 
@@ -120,20 +120,20 @@ def require_ready(identity: NodeIdentity, *, now: datetime, overdue_after: timed
         )
 
 
-def require_own(asked: ServingRequest, identity: NodeIdentity) -> None:
+def require_own(requested: ServingRequest, identity: NodeIdentity) -> None:
     """Raise unless the requester is the machine of ``identity``, and the names and addresses belong to it.
 
     1. The requester's certificate names this machine. A certificate without a machine is one of kubeadm, which only a
        control plane can have. SERVING_REQUESTER_REFUSED
     2. Each name is the node's name, and each address is in the identity, where the site wrote it. SERVING_SAN_REFUSED
     """
-    unnamed = not asked.machine and identity.role is Role.CONTROL_PLANE
-    if asked.machine != identity.name and not unnamed:  # 1
+    unnamed = not requested.machine and identity.role is Role.CONTROL_PLANE
+    if requested.machine != identity.name and not unnamed:  # 1
         raise Refusal(
-            f"expected a request of the machine {identity.name}, got one of {asked.machine or 'no machine'}",
+            f"expected a request of the machine {identity.name}, got one of {requested.machine or 'no machine'}",
             reason=Reason.SERVING_REQUESTER_REFUSED,
         )
-    foreign = {*(asked.names - {identity.node_name}), *(asked.addresses - frozenset(identity.addresses))}
+    foreign = {*(requested.names - {identity.node_name}), *(requested.addresses - frozenset(identity.addresses))}
     if foreign:  # 2
         allowed = ", ".join((identity.node_name, *identity.addresses))
         raise Refusal(
@@ -149,7 +149,7 @@ def _requester(spec: Mapping[str, Any]) -> tuple[str, str]:
     node_name = node_of(user)
     if not node_name or NODE_GROUP not in groups or len(machines) > 1:
         raise Refusal(
-            f"expected a node that asks, of the group {NODE_GROUP} and of one machine, "
+            f"expected a request of a node, with the group {NODE_GROUP} and of one machine, "
             f"got {user[:200]!r} of {', '.join(groups)[:200]}",
             reason=Reason.SERVING_REQUESTER_REFUSED,
         )
@@ -173,7 +173,7 @@ def _der(spec: Mapping[str, Any]) -> bytes:
         raise _malformed(f"at most {_MAX_TEXT} characters, got {len(text)}")
     pem = _PEM.fullmatch(_decoded(text))
     if pem is None:
-        raise _malformed("one block of PEM and nothing beside it, got something else")
+        raise _malformed("one block of PEM and nothing else, got other content")
     return _decoded(pem[1].replace(b"\n", b""))
 
 
@@ -203,9 +203,9 @@ def _alternative_names(request: x509.CertificateSigningRequest) -> x509.SubjectA
     return found
 
 
-def _split(asked: x509.SubjectAlternativeName) -> tuple[frozenset[str], frozenset[str]]:
+def _split(alternatives: x509.SubjectAlternativeName) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names and the addresses."""
-    entries = list(asked)
+    entries = list(alternatives)
     names = frozenset(one.value for one in entries if isinstance(one, x509.DNSName))
     addresses = frozenset(str(one.value) for one in entries if isinstance(one, x509.IPAddress))
     if not entries or len(names) + len(addresses) != len(entries):
@@ -348,10 +348,10 @@ class ServingApprover:
         5. This machine is the requester, for its own name and addresses (`require_own`).
         """
         self._rate.take(str(spec.get("username")))  # 1
-        asked = check_serving_request(spec)  # 2
-        identity = self._policy.registration_named(asked.node_name).identity  # 3
+        requested = check_serving_request(spec)  # 2
+        identity = self._policy.registration_named(requested.node_name).identity  # 3
         require_ready(identity, now=now, overdue_after=self._overdue_after)  # 4
-        require_own(asked, identity)  # 5
+        require_own(requested, identity)  # 5
         return identity
 
     def _conclude(self, document: Mapping[str, Any], conclusion: Conclusion) -> None:

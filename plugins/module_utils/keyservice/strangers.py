@@ -27,10 +27,8 @@ class Strangers:
     def __init__(self, cached: CachedPolicy, *, clock: Clock) -> None:
         """Look keys up in ``cached``; a machine over the limit is not refused for good and can ask again."""
         self._cached = cached
-        self._each = _buckets(
-            _EACH_RATE, _EACH_BURST, "questions a second about unknown machines of one address", clock
-        )
-        self._all = _buckets(_ALL_RATE, _ALL_BURST, "questions a second about unknown machines", clock)
+        self._each = _buckets(_EACH_RATE, _EACH_BURST, "API reads a second for unknown machines of one address", clock)
+        self._all = _buckets(_ALL_RATE, _ALL_BURST, "API reads a second for unknown machines", clock)
 
     def take(self, ek_sha256: str, *, source: str) -> None:
         """Raise IDENTITY_UNKNOWN_RATE unless the API may be read now for this key from ``source``."""

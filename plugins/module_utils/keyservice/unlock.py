@@ -115,6 +115,6 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=NodeLockPaths().directory,
         metavar="DIR",
-        help="in memory; holds the opened keys, the lock and its marker (default: %(default)s)",
+        help="on tmpfs; holds the opened keys, the lock and its marker (default: %(default)s)",
     )
     return parser

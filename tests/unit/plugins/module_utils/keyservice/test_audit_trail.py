@@ -149,7 +149,7 @@ def test_however_many_sources_there_are_a_minute_has_few_records(bed: Bed) -> No
         bed.refuse(RECORDED_AT_ONCE, f"source {number}")
     bed.refuse(2, "source 0")  # which is counted already
     before = len(bed.lines(REFUSALS))
-    bed.trail.tell()
+    bed.trail.write_counts()
     told = bed.records(REFUSALS)[before:]
     assert (len(told), sum(one["count"] for one in told)) == (KINDS + 1, 2 * KINDS + 2)
     assert sum(one["count"] for one in told if "source" not in one) == KINDS
@@ -164,11 +164,11 @@ def test_what_could_not_be_told_is_told_later(bed: Bed, monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full_disk)
-    assert code_of(bed.trail.tell) == "AUDIT_UNWRITABLE"
+    assert code_of(bed.trail.write_counts) == "AUDIT_UNWRITABLE"
     monkeypatch.undo()
     bed.refuse(1)
-    bed.trail.tell()
-    bed.trail.tell()
+    bed.trail.write_counts()
+    bed.trail.write_counts()
     assert [one["count"] for one in bed.records(REFUSALS)[1:]] == [4, 4]
 
 

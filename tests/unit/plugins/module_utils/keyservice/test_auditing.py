@@ -284,7 +284,7 @@ def test_a_flood_is_counted(bed: Bed, fields: dict[str, str], sources: list[str]
     for _unused in range(200):
         with pytest.raises(AttestedError):
             answer_of(service.answer(release()))
-    bed.log.tell()
+    bed.log.write_counts()
     told = bed.records(REFUSALS)
     by_itself = [one for one in told if one["event"] == "release"]
     counted = [one for one in told if one["event"] == "counted"]
@@ -299,7 +299,7 @@ def test_a_refused_challenge_is_counted(bed: Bed) -> None:
     service = service_over(Stub(AttestedError("no", reason=Reason.AK_ATTRIBUTES)), bed)
     with pytest.raises(AttestedError):
         answer_of(service.answer(challenge()))
-    bed.log.tell()
+    bed.log.write_counts()
     (_begun, record) = bed.records(REFUSALS)
     assert (record["of"], record["reason"], record["count"]) == ("challenge", "AK_ATTRIBUTES", 1)
 

@@ -35,7 +35,7 @@ AWAY = SystemFault("expected a page, got none", reason=Reason.PEER_UNREACHABLE)
 PAGE = b"""# HELP attested_join_events_total Lines of the service's log.
 # TYPE attested_join_events_total counter
 attested_join_events_total{event="call",outcome="refused",reason="PCR_MISMATCH"} 2.0
-# HELP attested_key_identities Identities that are followed.
+# HELP attested_key_identities Identities in the cache.
 # TYPE attested_key_identities gauge
 attested_key_identities 3.0
 """
