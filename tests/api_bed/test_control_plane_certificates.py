@@ -94,7 +94,7 @@ class Surroundings:
         self.sick: set[str] = set()
         self.serials: list[dict[str, int]] = []
 
-    def is_well(self, component: str) -> bool:
+    def is_healthy(self, component: str) -> bool:
         self.told.append(f"{component}?")
         return True
 
@@ -507,9 +507,9 @@ def test_only_the_api_server_has_to_show_a_certificate_of_the_cluster(
 ) -> None:
     """The scheduler's, which it makes in memory at each start, is taken as the kubelet takes it: not looked at."""
     both = ("kube-apiserver", "kube-scheduler")
-    assert [served.is_well(component) for component in both] == [True, True]
+    assert [served.is_healthy(component) for component in both] == [True, True]
     shutil.copy(paths.ca.with_name("front-proxy-ca.crt"), paths.ca)
-    assert [served.is_well(component) for component in both] == [False, True]
+    assert [served.is_healthy(component) for component in both] == [False, True]
 
 
 def test_no_argument_of_kubeadms_is_one_that_a_site_sets(paths: KubernetesPaths) -> None:
@@ -523,7 +523,7 @@ def test_who_does_not_answer_is_not_well(paths: KubernetesPaths) -> None:
     path = paths.kubernetes / "manifests/etcd.yaml"
     path.write_text(path.read_text().replace("containerPort: 2381", f"containerPort: {free_port()}"))
     machine = Machine(runner=RootedKubeadm(paths.root), clock=PassingClock(), paths=paths)
-    assert not StaticPods(machine, node=NODE, reader=NoPods()).is_well("etcd")
+    assert not StaticPods(machine, node=NODE, reader=NoPods()).is_healthy("etcd")
 
 
 def mirror(api: ApiBed, manifest: Path, *, ready: bool) -> None:
@@ -548,7 +548,7 @@ def test_a_pod_has_started_anew_when_the_api_shows_its_annotation_and_it_is_read
     machine = Machine(runner=RootedKubeadm(paths.root), clock=PassingClock(), paths=paths)
     pods = StaticPods(machine, node=NODE, reader=gateway)
     manifest = paths.kubernetes / "manifests/kube-scheduler.yaml"
-    monkeypatch.setattr(pods, "is_well", lambda _component: True)
+    monkeypatch.setattr(pods, "is_healthy", lambda _component: True)
     mirror(api, stamp_of(manifest, "2026-01-01T00:00:00Z"), ready=True)
     assert code_of(lambda: pods.restart("kube-scheduler")) == "CONTROL_PLANE_COMPONENT_UNHEALTHY"
     seen = []

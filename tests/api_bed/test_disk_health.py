@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.kernel_log import Damage
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import KubeconfigNodeTeller
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import KubeconfigNodeWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_health import CONDITION, DiskHealth
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_record import DiskRecord
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -36,7 +36,7 @@ class Node:
     """A Node of the API, and the machine that speaks for it: what its log says, and what it said itself."""
 
     name: str
-    teller: KubeconfigNodeTeller
+    teller: KubeconfigNodeWriter
     record: DiskRecord
     damage: Damage
     said: list[str]
@@ -63,7 +63,7 @@ def nodes(api: ApiBed, tmp_path: Path) -> Callable[[str], Node]:
         api.kubectl("patch", "node", name, "--subresource=status", "--type=strategic", "-p", patch)
         subject = [(NameOID.ORGANIZATION_NAME, "system:nodes"), (NameOID.COMMON_NAME, f"system:node:{name}")]
         api.ca.issue(name, names=subject)
-        teller = KubeconfigNodeTeller(kubeconfig(api, name, tmp_path / f"{name}.conf"))
+        teller = KubeconfigNodeWriter(kubeconfig(api, name, tmp_path / f"{name}.conf"))
         return Node(name, teller, DiskRecord(tmp_path / f"{name}.json"), Damage(), [])
 
     return make

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import Wish, plan_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import (
+    AdmissionChange,
+    plan_admission,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission
 from cryptography.x509.oid import NameOID
 
@@ -45,7 +48,7 @@ def node(name: str) -> dict[str, Any]:
 
 def revoke(api: ApiBed, name: str, **wish: str) -> None:
     """Do what the module node_admission does."""
-    plan = plan_admission(api.get(KIND)["items"], Wish(name=name, admission=Admission.REVOKED, **wish))
+    plan = plan_admission(api.get(KIND)["items"], AdmissionChange(name=name, admission=Admission.REVOKED, **wish))
     api.kubectl("patch", KIND, plan.name, "--type=merge", "-p", json.dumps(plan.patch))
 
 

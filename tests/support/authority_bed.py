@@ -126,20 +126,20 @@ class AuthorityBed:
             for plane in self.planes.values():
                 self._start(plane, component)
             for plane in self.planes.values():
-                wait_for(partial(self.is_well, plane, component), seconds=_READY_SECONDS)
+                wait_for(partial(self.is_healthy, plane, component), seconds=_READY_SECONDS)
 
     def restart(self, plane: BedPlane, component: str) -> None:
         """Start a component anew, and wait until it is well; it is not stopped before the others are."""
         for other in self.planes.values():
             if other is not plane:
-                wait_for(partial(self.is_well, other, component), seconds=_READY_SECONDS)
+                wait_for(partial(self.is_healthy, other, component), seconds=_READY_SECONDS)
         self.restarts.append((plane.name, component))
         if component in plane.processes:
             _end(plane.processes[component])
             self._start(plane, component)
-        wait_for(lambda: self.is_well(plane, component), seconds=_READY_SECONDS)
+        wait_for(lambda: self.is_healthy(plane, component), seconds=_READY_SECONDS)
 
-    def is_well(self, plane: BedPlane, component: str) -> bool:
+    def is_healthy(self, plane: BedPlane, component: str) -> bool:
         """Ask it, believing whom the files of its own control plane name."""
         process = plane.processes.get(component)
         if process is None:
@@ -311,8 +311,8 @@ class Surroundings:
         self._bed = bed
         self._plane = plane
 
-    def is_well(self, component: str) -> bool:
-        return self._bed.is_well(self._plane, component)
+    def is_healthy(self, component: str) -> bool:
+        return self._bed.is_healthy(self._plane, component)
 
     def restart(self, component: str) -> None:
         self._bed.restart(self._plane, component)
@@ -384,9 +384,9 @@ class AuthorityRotation:
         elif phase is AuthorityPhase.ISSUE:
             self.of(plane).issue(plan.bundles[name], known)
         elif phase is AuthorityPhase.FORGET:
-            plane.files.forget()
+            plane.files.remove_staged()
         else:
-            self.of(plane).believe(plan.bundles[name], known)
+            self.of(plane).trust(plan.bundles[name], known)
 
     def known(self) -> dict[str, bytes]:
         """Return every public half that any control plane has."""

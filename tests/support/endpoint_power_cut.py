@@ -53,7 +53,7 @@ async def main() -> None:
     await first.start()
     await second.start()
     choice = Choice((first.address, second.address))
-    proxy = Proxy(choice, Dialler(choice, story=Silent(), limits=LIMITS), story=Silent(), limits=LIMITS)
+    proxy = Proxy(choice, Dialler(choice, log=Silent(), limits=LIMITS), log=Silent(), limits=LIMITS)
     port = proxy.start(0)
     stream = await asyncio.open_connection("127.0.0.1", port)
     print(await ask(stream))

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import ApiServer, told
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import (
+    ApiServer,
+    with_encryption_file,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import (
     EtcdCredentials,
     EtcdGateway,
@@ -133,7 +136,7 @@ class Plane:
         place.write_bytes(encryption_path(of.paths).read_bytes())
         server = bed.add_server(name, {"encryption-provider-config": str(place)})
         plane = cls.make(bed, name, process=name, server=server)
-        plane.manifest.write_text(told(plane.manifest.read_text(), paths))
+        plane.manifest.write_text(with_encryption_file(plane.manifest.read_text(), paths))
         return plane
 
     def restart(self) -> None:

@@ -145,7 +145,7 @@ HELD_AUTHORITY = "attested-kubernetes.dev/held-authority"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class AdmissionChange:
     """What the admin says: of which machine (name of identity or node), and which node a waiting one becomes.
 
     ``compromised``: somebody else may have what the machine held; ``authority`` names the cluster CA that is rotated
@@ -184,7 +184,7 @@ class AdmissionPlan:
         return (datetime.fromisoformat(expires) + _CERTIFICATE_LIFE).isoformat() if expires else ""
 
 
-def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> AdmissionPlan:
+def plan_admission(identities: Sequence[Mapping[str, Any]], change: AdmissionChange) -> AdmissionPlan:
     """Return what is to patch.
 
     Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (the policy
@@ -194,22 +194,22 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
     IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone),
     IDENTITY_LAST_CONTROL_PLANE or HELD_KEYS_NOT_ROTATED (a compromised control plane, and no authority to rotate).
     """
-    identity = _find(identities, wish.name)
-    if wish.compromised and not _held_authority(identity, wish):
+    identity = _find(identities, change.name)
+    if change.compromised and not _held_authority(identity, change):
         require_nothing_held(identity)
     spec = identity["spec"]
     now = Admission(spec["admission"])
-    if now is Admission.REVOKED and wish.admission is not Admission.REVOKED:
-        raise PolicyError(f"expected a live identity, {wish.name} was revoked", reason=Reason.IDENTITY_REVOKED)
-    if wish.admission is Admission.APPROVED and now is not Admission.APPROVED:
-        _require_worker(spec, wish)
+    if now is Admission.REVOKED and change.admission is not Admission.REVOKED:
+        raise PolicyError(f"expected a live identity, {change.name} was revoked", reason=Reason.IDENTITY_REVOKED)
+    if change.admission is Admission.APPROVED and now is not Admission.APPROVED:
+        _require_worker(spec, change)
         _require_own_key(identities, identity)
-        _require_free_name(identities, identity, wish)
-    if wish.admission is Admission.REVOKED and now is not Admission.REVOKED:
+        _require_free_name(identities, identity, change)
+    if change.admission is Admission.REVOKED and now is not Admission.REVOKED:
         _require_another_control_plane(identities, identity)
-    patch = {"admission": wish.admission.value, "nodeName": wish.node_name, "replacedBy": wish.replaced_by}
+    patch = {"admission": change.admission.value, "nodeName": change.node_name, "replacedBy": change.replaced_by}
     changes = {field: value for field, value in patch.items() if value and spec.get(field) != value}
-    metadata = _metadata(identity, wish, changes=bool(changes))
+    metadata = _metadata(identity, change, changes=bool(changes))
     written: dict[str, Any] = {"metadata": metadata, "spec": changes}
     return AdmissionPlan(identity=identity, patch={name: fields for name, fields in written.items() if fields})
 
@@ -217,7 +217,7 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
 def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Do what the module `node_admission` is asked for; raises `PolicyError`, KUBECTL_FAILED."""
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
-    wish = Wish(
+    change = AdmissionChange(
         name=params["name"],
         admission=Admission(params["admission"]),
         node_name=params["node_name"],
@@ -225,31 +225,31 @@ def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
         compromised=params["compromised"],
         authority=params["authority"],
     )
-    plan = plan_admission(kubectl.read((_KIND,)), wish)
+    plan = plan_admission(kubectl.read((_KIND,)), change)
     if plan.patch and not check_mode:
         kubectl.patch(_KIND, plan.name, plan.patch)
-    return Result(changed=bool(plan.patch), values=_told(plan, wish), diff=_difference(plan))
+    return Result(changed=bool(plan.patch), values=_told(plan, change), diff=_difference(plan))
 
 
-def _metadata(identity: Mapping[str, Any], wish: Wish, *, changes: bool) -> dict[str, Any]:
+def _metadata(identity: Mapping[str, Any], change: AdmissionChange, *, changes: bool) -> dict[str, Any]:
     """Return what is written beside the spec: that it was revoked, and once which cluster CA a control plane held."""
-    if wish.admission is not Admission.REVOKED:
+    if change.admission is not Admission.REVOKED:
         return {}
     labels = {"labels": {REVOKED_LABEL: "true"}} if changes else {}
-    held = _held_authority(identity, wish)
+    held = _held_authority(identity, change)
     if not held or _annotations(identity).get(HELD_AUTHORITY) == held:
         return labels
     return {**labels, "annotations": {HELD_AUTHORITY: held}}
 
 
-def _held_authority(identity: Mapping[str, Any], wish: Wish) -> str:
+def _held_authority(identity: Mapping[str, Any], change: AdmissionChange) -> str:
     """Return the cluster CA that a compromised control plane held: what was written down first, else what is said now.
 
     Once it was rotated another one is in force, which that machine never had.
     """
-    if not wish.compromised or not held_by(identity):
+    if not change.compromised or not held_by(identity):
         return ""
-    return str(_annotations(identity).get(HELD_AUTHORITY, wish.authority))
+    return str(_annotations(identity).get(HELD_AUTHORITY, change.authority))
 
 
 def _annotations(identity: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -268,17 +268,19 @@ def _find(identities: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, An
     return chosen[0]
 
 
-def _require_worker(spec: Mapping[str, Any], wish: Wish) -> None:
+def _require_worker(spec: Mapping[str, Any], change: AdmissionChange) -> None:
     if spec["role"] != Role.WORKER.value:
         raise PolicyError(
-            f"expected a worker, {wish.name} is registered as {spec['role']}", reason=Reason.IDENTITY_NEEDS_SIGNATURE
+            f"expected a worker, {change.name} is registered as {spec['role']}", reason=Reason.IDENTITY_NEEDS_SIGNATURE
         )
 
 
-def _require_free_name(identities: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], wish: Wish) -> None:
-    name = wish.node_name or identity["spec"]["nodeName"]
+def _require_free_name(
+    identities: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], change: AdmissionChange
+) -> None:
+    name = change.node_name or identity["spec"]["nodeName"]
     if name == identity["metadata"]["name"]:
-        raise PolicyError(f"expected the node that {wish.name} becomes, got none", reason=Reason.IDENTITY_NAME_WANTED)
+        raise PolicyError(f"expected the node that {change.name} becomes, got none", reason=Reason.IDENTITY_NAME_WANTED)
     holders = [
         one["metadata"]["name"]
         for one in identities
@@ -318,21 +320,21 @@ def _require_another_control_plane(identities: Sequence[Mapping[str, Any]], iden
         )
 
 
-def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
+def _told(plan: AdmissionPlan, change: AdmissionChange) -> dict[str, Any]:
     spec, status = plan.identity["spec"], plan.identity.get("status", {})
     return {
         "identity": plan.name,
-        "node": wish.node_name or spec["nodeName"],
+        "node": change.node_name or spec["nodeName"],
         "role": spec["role"],
         "ek_sha256": spec["ekSha256"],
         "ek_alias": spec.get("ekAliasSha256", ""),
         "known_by": spec.get("knownBy", ""),
         "before": spec["admission"],
-        "admission": wish.admission.value,
+        "admission": change.admission.value,
         "disk_id": status.get("diskId", ""),
         "certificate_until": plan.certificate_until,
         "held": [one.as_result() for one in held_by(plan.identity)],
-        "held_authority": _held_authority(plan.identity, wish),
+        "held_authority": _held_authority(plan.identity, change),
     }
 
 

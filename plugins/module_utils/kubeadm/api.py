@@ -160,7 +160,7 @@ class KubeconfigNodeReader:
             ) from error
 
 
-class KubeconfigNodeTeller(KubeconfigNodeReader):
+class KubeconfigNodeWriter(KubeconfigNodeReader):
     """Reads the conditions of the kubelet's own Node and writes one; the API server lets it write no other Node's."""
 
     def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:

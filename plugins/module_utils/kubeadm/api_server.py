@@ -50,7 +50,7 @@ class ApiServer:
         self._clock = clock
 
     @property
-    def is_told(self) -> bool:
+    def names_encryption_file(self) -> bool:
         """Whether its manifest names an encryption file."""
         return f"--{ENCRYPTION_ARGUMENT}=" in self._manifest()
 
@@ -62,15 +62,17 @@ class ApiServer:
         """Return its metrics; raises KUBECTL_FAILED, CONTROL_PLANE_MANIFEST_MALFORMED."""
         return self._kubectl.raw("/metrics", server=self._url())
 
-    def tell(self) -> bool:
+    def name_encryption_file(self) -> bool:
         """Name the encryption file in its manifest, which restarts it; return whether it was not named there yet.
 
         Raises CONTROL_PLANE_MANIFEST_MALFORMED for a manifest that is not kubeadm's, or that hides the file from the
         API server.
         """
-        if self.is_told:
+        if self.names_encryption_file:
             return False
-        return write_atomic(self._manifest_path, told(self._manifest(), self._paths).encode(), mode=_MODE)
+        return write_atomic(
+            self._manifest_path, with_encryption_file(self._manifest(), self._paths).encode(), mode=_MODE
+        )
 
     def wait(self, content: bytes) -> None:
         """Wait until it uses ``content``; raises ENCRYPTION_NOT_TAKEN. One that restarts is asked again."""
@@ -114,7 +116,7 @@ def used_files(metrics: str) -> frozenset[str]:
     return frozenset(_USED.findall(metrics))
 
 
-def told(manifest: str, paths: KubernetesPaths) -> str:
+def with_encryption_file(manifest: str, paths: KubernetesPaths) -> str:
     """Return ``manifest`` with the arguments that name the encryption file. Pure.
 
     Raises CONTROL_PLANE_MANIFEST_MALFORMED.

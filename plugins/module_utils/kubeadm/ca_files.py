@@ -26,8 +26,8 @@ from ..rotation.authorities import (
     PlaneAuthorities,
 )
 from .ca_keypairs import Successor, join, make_successor, private_name, require_pair, signer_of, split, unusable
-from .certificate_table import CERTIFICATES, ETCD, NOBODY, ORDER
-from .credential import authorities_of, believing, embedded_credential
+from .certificate_table import CERTIFICATES, ETCD, NO_COMPONENT, ORDER
+from .credential import authorities_of, embedded_credential, trusting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -108,7 +108,7 @@ class AuthorityFiles:
         fresh.rename(self._beside)
         return True
 
-    def believe(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
+    def trust(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
         """Name in each file whom it believes, the first of them whoever signs here; raises AUTHORITY_UNUSABLE."""
         contents = {one: join(bundles[one.name], known) for one in AUTHORITIES}
         self._point_signing()
@@ -117,7 +117,7 @@ class AuthorityFiles:
         self._write_signing()
         self._tell_kubeconfigs()
 
-    def lead(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
+    def activate(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
         """Let the successors sign from now on; a kill in between leaves what a repetition sets right.
 
         Raises AUTHORITY_UNUSABLE where they do not lie here.
@@ -126,7 +126,7 @@ class AuthorityFiles:
         for one in AUTHORITIES:
             if one.name not in staged or bundles[one.name][0] != private_name(staged[one.name].private):
                 raise unusable(f"expected the successor of {one.name} beside the files, it is not there")
-        self.believe(bundles, known)
+        self.trust(bundles, known)
         for one in AUTHORITIES:
             write_atomic(self._paths.root / one.private, staged[one.name].private, mode=_PRIVATE)
 
@@ -134,7 +134,7 @@ class AuthorityFiles:
         """Write down that every component runs with the files as they are now."""
         write_atomic(self._beside / _MARK, self._seen(), mode=_PRIVATE)
 
-    def forget(self) -> bool:
+    def remove_staged(self) -> bool:
         """Remove what lies beside the files; return whether there was anything."""
         if not self._beside.exists():
             return False
@@ -181,7 +181,7 @@ class AuthorityFiles:
         for name in KUBECONFIGS:
             path = self._paths.kubernetes / name
             if path.exists():
-                write_atomic(path, believing(read_bytes(path, limit=_LIMIT), authorities), mode=_PRIVATE)
+                write_atomic(path, trusting(read_bytes(path, limit=_LIMIT), authorities), mode=_PRIVATE)
 
     def _seen(self) -> bytes:
         """Return a hash of everything that a component reads when it starts."""
@@ -219,7 +219,7 @@ def observe_kubelet(paths: KubernetesPaths, *, name: str) -> KubeletAuthorities:
     )
 
 
-def forget_serving(paths: KubernetesPaths, authorities: bytes) -> bool:
+def remove_serving_certificate(paths: KubernetesPaths, authorities: bytes) -> bool:
     """Forget the certificate that the kubelet serves with where the first of ``authorities`` did not sign it.
 
     Returns whether it did. A kubelet that has none asks for one when it starts.
@@ -232,14 +232,14 @@ def forget_serving(paths: KubernetesPaths, authorities: bytes) -> bool:
     return True
 
 
-def believe_as_kubelet(paths: KubernetesPaths, authorities: bytes, *, restart: Callable[[], None]) -> bool:
+def trust_as_kubelet(paths: KubernetesPaths, authorities: bytes, *, restart: Callable[[], None]) -> bool:
     """Let this node's kubelet believe ``authorities`` (PEM) and nobody else; return whether it did not before.
 
     As client it reads them when it starts, as server again by itself. So ca.crt is written last: a run that is killed
     before the restart leaves the two different, and is repeated.
     """
     config = read_bytes(paths.kubelet_config, limit=_LIMIT)
-    wanted = believing(config, authorities)
+    wanted = trusting(config, authorities)
     if wanted == config and read_bytes(paths.ca, limit=_LIMIT) == authorities:
         return False
     write_atomic(paths.kubelet_config, wanted, mode=_PRIVATE)
@@ -297,12 +297,12 @@ class PlaneRotation:
         self._turns = turns
         self._services = services
 
-    def believe(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
+    def trust(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
         """Believe whom ``bundles`` name and nobody else: the phases `TRUST` and `RETIRE`."""
-        self._files.believe(bundles, known)
+        self._files.trust(bundles, known)
         try:
             for component in ORDER:
-                if component != NOBODY:
+                if component != NO_COMPONENT:
                     self._start_anew(component)
         finally:
             self._turns.free()
@@ -311,7 +311,7 @@ class PlaneRotation:
 
     def issue(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> tuple[Step, ...]:
         """Let the successors sign, and make anew what the ones before signed: the phase `ISSUE`."""
-        self._files.lead(bundles, known)
+        self._files.activate(bundles, known)
         steps = self._renewal.apply(self._renewal.plan(at_once=True))
         self._services.restart()
         self._files.mark()

@@ -44,7 +44,7 @@ def split(data: bytes) -> dict[str, bytes]:
     blocks = [match[0] + b"\n" for match in _BLOCK.finditer(data)]
     if not blocks:
         raise unusable("expected a certificate or a public key in PEM, found none")
-    return {key_name(public_half(block)): block for block in blocks}
+    return {key_name(public_key(block)): block for block in blocks}
 
 
 def join(names: Iterable[str], known: Mapping[str, bytes]) -> bytes:
@@ -62,7 +62,7 @@ def key_name(public: Any) -> str:
     return hashlib.sha256(der).hexdigest()[:_DIGITS]
 
 
-def public_half(block: bytes) -> Any:
+def public_key(block: bytes) -> Any:
     """Return the key in one PEM block; raises AUTHORITY_UNUSABLE."""
     try:
         if _CERTIFICATE in block:
@@ -99,7 +99,7 @@ def require_pair(successor: Successor, *, certified: bool) -> str:
     if list(halves) != [private_name(successor.private)] or is_certificate != certified:
         raise unusable("expected the two halves of one key, got others")
     (name,) = halves
-    key = public_half(successor.public)
+    key = public_key(successor.public)
     if not is_accepted(KeyUse.CLUSTER_AUTHORITY, key):
         raise unusable(f"expected a key of {KeyUse.CLUSTER_AUTHORITY.wanted}, got {kind_of(key)}")
     if certified and signer_of(successor.public, halves) != name:
@@ -113,7 +113,7 @@ def make_successor(before: bytes, *, now: datetime) -> Successor:
     A CA's subject gets the name of its key, so that the two are told apart wherever one is shown.
     """
     (block, *_others) = split(before).values()
-    key = _make_key(public_half(block))
+    key = _make_key(public_key(block))
     private = key.private_bytes(_PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
     if _CERTIFICATE not in block:
         public = key.public_key().public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo)

@@ -20,9 +20,9 @@ from ..core.files import read_bytes, write_atomic
 from ..errors import AttestedError, KubeadmError, SystemFault
 from ..reasons import Reason
 from ..result import Step
-from .certificate_table import CERTIFICATES, ETCD, NOBODY, ORDER
-from .credential import KubeletCredential, believing
-from .gateway import last_words
+from .certificate_table import CERTIFICATES, ETCD, NO_COMPONENT, ORDER
+from .credential import KubeletCredential, trusting
+from .gateway import last_lines
 from .leaf_certificate import parse_leaf, split_kubeconfig, verify_renewed
 from .static_pods import unhealthy
 
@@ -201,7 +201,7 @@ _LIMIT = 1 << 20
 _KUBEADM_SECONDS = 120.0
 SETTLING_SECONDS = 60.0
 _POLL_SECONDS = 1.0
-_SHOWN = {NOBODY: "Renew the certificates that are read at each use"}
+_SHOWN = {NO_COMPONENT: "Renew the certificates that are read at each use"}
 
 
 class Turns(Protocol):
@@ -217,7 +217,7 @@ class Turns(Protocol):
 class Pods(Protocol):
     """The components of this control plane."""
 
-    def is_well(self, component: str) -> bool:
+    def is_healthy(self, component: str) -> bool:
         """Ask it."""
 
     def restart(self, component: str) -> None:
@@ -285,11 +285,11 @@ class ControlPlaneRenewal:
         self._require_lock()
         for component in self._kept.components():  # of a run that was killed, see `KeptFiles`
             self._kept.put_back(component)
-        steps = [self._timed(todo, NOBODY)] if todo.of(NOBODY) else []
+        steps = [self._timed(todo, NO_COMPONENT)] if todo.of(NO_COMPONENT) else []
         try:
-            return (*steps, *(self._timed(todo, name) for name in todo.components if name != NOBODY))
+            return (*steps, *(self._timed(todo, name) for name in todo.components if name != NO_COMPONENT))
         finally:
-            if todo.components != (NOBODY,):
+            if todo.components != (NO_COMPONENT,):
                 self._turns.free()
 
     def _timed(self, todo: RenewalPlan, component: str) -> Step:
@@ -301,7 +301,7 @@ class ControlPlaneRenewal:
         return Step(name=component, title=title, seconds=self._machine.clock.monotonic() - begun)
 
     def _renew(self, component: str, certificates: tuple[Certificate, ...]) -> None:
-        if component != NOBODY:
+        if component != NO_COMPONENT:
             self._require_fit(component)
         if component in self._kept.components():
             self._kept.drop(component)
@@ -313,7 +313,7 @@ class ControlPlaneRenewal:
             self._kept.put_back(component)
             self._kept.drop(component)
             raise
-        if component != NOBODY:
+        if component != NO_COMPONENT:
             self._start_anew(component)
         self._kept.drop(component)
 
@@ -328,7 +328,7 @@ class ControlPlaneRenewal:
         """Say whether it is well, soon: an API server needs a while after etcd was started anew before it."""
         clock = self._machine.clock
         deadline = clock.monotonic() + SETTLING_SECONDS
-        while not self._pods.is_well(component):
+        while not self._pods.is_healthy(component):
             if clock.monotonic() > deadline:
                 return False
             clock.sleep(_POLL_SECONDS)
@@ -350,7 +350,7 @@ class ControlPlaneRenewal:
         path = self._path(one.path)
         if path.suffix == ".conf":
             mode = stat.S_IMODE(path.stat().st_mode)
-            write_atomic(path, believing(read_bytes(path, limit=_LIMIT), authorities), mode=mode)
+            write_atomic(path, trusting(read_bytes(path, limit=_LIMIT), authorities), mode=mode)
 
     def _start_anew(self, component: str) -> None:
         try:
@@ -379,7 +379,7 @@ class ControlPlaneRenewal:
         except SystemFault as error:
             raise _failed(f"kubeadm certs renew {name}: {error.message}") from error
         if result.returncode != 0:
-            raise _failed(f"kubeadm certs renew {name} ended with {result.returncode}: {last_words(result)}")
+            raise _failed(f"kubeadm certs renew {name} ended with {result.returncode}: {last_lines(result)}")
 
     def _credential(self, one: Certificate) -> KubeletCredential:
         data = read_bytes(self._path(one.path), limit=_LIMIT)

@@ -17,7 +17,7 @@ _FRONT_PROXY_CA = _PKI / "front-proxy-ca.crt"
 AUTHORITIES = {"ca": _CA, "etcd-ca": _ETCD_CA, "front-proxy-ca": _FRONT_PROXY_CA}
 """The CAs of a cluster by name: the file of each, relative to the root of the machine."""
 
-NOBODY = "files"
+NO_COMPONENT = "files"
 """In the place of a component: whoever uses the file reads it at each use, so nothing is restarted."""
 
 ETCD = "etcd"
@@ -25,7 +25,7 @@ API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 
-ORDER = (NOBODY, ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
+ORDER = (NO_COMPONENT, ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 """First what the renewal itself uses (kubectl's and the health check's credentials), then from the data upwards."""
 
 
@@ -48,7 +48,7 @@ class Certificate:
 
 
 CERTIFICATES = (
-    Certificate(name="admin.conf", path=_KUBERNETES / "admin.conf", authority=_CA, component=NOBODY),
+    Certificate(name="admin.conf", path=_KUBERNETES / "admin.conf", authority=_CA, component=NO_COMPONENT),
     Certificate(name="apiserver", path=_PKI / "apiserver.crt", authority=_CA, component=API_SERVER),
     Certificate(
         name="apiserver-etcd-client",
@@ -72,7 +72,7 @@ CERTIFICATES = (
         name="etcd-healthcheck-client",
         path=_PKI / "etcd/healthcheck-client.crt",
         authority=_ETCD_CA,
-        component=NOBODY,
+        component=NO_COMPONENT,
     ),
     Certificate(name="etcd-peer", path=_PKI / "etcd/peer.crt", authority=_ETCD_CA, component=ETCD),
     Certificate(name="etcd-server", path=_PKI / "etcd/server.crt", authority=_ETCD_CA, component=ETCD),

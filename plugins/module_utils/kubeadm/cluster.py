@@ -20,7 +20,7 @@ from .api import Health, LocalHealth, wait_ready
 from .encryption import make_encryption, observe_encryption, plan_encryption
 from .files import write_api_server_files
 from .operation import Machine, Operation
-from .phases import INIT_PHASES, Doer, Phase
+from .phases import INIT_PHASES, Executor, Phase
 from .render import documents, ignored_checks, render_init
 
 if TYPE_CHECKING:
@@ -168,6 +168,6 @@ def _phases(cluster: ClusterSpec) -> tuple[Phase, ...]:
     if cluster.kube_proxy:
         return INIT_PHASES
     return tuple(
-        replace(one, title="Leave out kube-proxy", doer=Doer.LEFTOVERS) if one.name == "kube-proxy" else one
+        replace(one, title="Leave out kube-proxy", executor=Executor.LEFTOVERS) if one.name == "kube-proxy" else one
         for one in INIT_PHASES
     )

@@ -161,7 +161,7 @@ def authorities_of(kubeconfig: bytes) -> bytes:
     return base64.b64decode(_cluster(_document(kubeconfig))["certificate-authority-data"])
 
 
-def believing(kubeconfig: bytes, authorities: bytes) -> bytes:
+def trusting(kubeconfig: bytes, authorities: bytes) -> bytes:
     """Return a kubeconfig that believes all of ``authorities`` (PEM); raises KUBECONFIG_MALFORMED.
 
     kubeadm names the first one alone when it renews, and then the API server is not believed that shows a

@@ -36,7 +36,7 @@ _LIMIT = 1 << 16
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Deed(Enum):
+class EncryptionAction(Enum):
     """What is to be done about the file."""
 
     KEEP = "keep"
@@ -47,17 +47,17 @@ class Deed(Enum):
 class EncryptionState:
     """The machine as found: whether the file is there, etcd has data, and the API server is told to encrypt.
 
-    ``told`` is None where there is no API server.
+    ``configured`` is None where there is no API server.
     """
 
     file: bool
     data: bool
-    told: bool | None
+    configured: bool | None
 
     @property
     def is_in_clear(self) -> bool:
         """Say whether this is a control plane of a cluster that was made before Secrets were encrypted."""
-        return self.told is False
+        return self.configured is False
 
 
 def observe_encryption(paths: KubernetesPaths) -> EncryptionState:
@@ -67,29 +67,29 @@ def observe_encryption(paths: KubernetesPaths) -> EncryptionState:
     if found:
         require_encryption(read_bytes(place, limit=_LIMIT))
     manifest = paths.kubernetes / "manifests/kube-apiserver.yaml"
-    told = ENCRYPTION_ARGUMENT.encode() in read_bytes(manifest, limit=_LIMIT) if manifest.exists() else None
-    return EncryptionState(file=found, data=(paths.root / "var/lib/etcd/member").exists(), told=told)
+    configured = ENCRYPTION_ARGUMENT.encode() in read_bytes(manifest, limit=_LIMIT) if manifest.exists() else None
+    return EncryptionState(file=found, data=(paths.root / "var/lib/etcd/member").exists(), configured=configured)
 
 
-def plan_encryption(state: EncryptionState) -> Deed:
+def plan_encryption(state: EncryptionState) -> EncryptionAction:
     """Say whether a key is to be made; raises ENCRYPTION_KEY_LOST. Pure.
 
     Another key in place of one that is lost would start an API server that cannot read a single Secret, and hide why.
     With data and without an API server nobody can tell what it was told, so no key is made either.
     """
     if state.file:
-        return Deed.KEEP
+        return EncryptionAction.KEEP
     if state.data and not state.is_in_clear:
         raise KubeadmError(
             "expected the key that the Secrets in etcd are encrypted with, its file is gone",
             reason=Reason.ENCRYPTION_KEY_LOST,
         )
-    return Deed.MAKE
+    return EncryptionAction.MAKE
 
 
 def make_encryption(paths: KubernetesPaths, *, random: Random) -> bool:
     """Make key and file where there is none; return whether it was made; raises what looking and planning raise."""
-    if plan_encryption(observe_encryption(paths)) is Deed.KEEP:
+    if plan_encryption(observe_encryption(paths)) is EncryptionAction.KEEP:
         return False
     target = encryption_path(paths)
     make_directory(target.parent, mode=0o755)

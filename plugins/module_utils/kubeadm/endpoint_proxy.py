@@ -49,7 +49,7 @@ class Limits:
     dead_seconds: int = 10
 
 
-class Story(Protocol):
+class EventLog(Protocol):
     """Where the proxy tells what happens (`serving.Log`)."""
 
     def event(self, name: str, /, **fields: str | float | bool | None) -> None:
@@ -59,12 +59,12 @@ class Story(Protocol):
 class Dialler:
     """Connects to the first control plane that takes it; tells ``choice`` of those that do not."""
 
-    def __init__(self, choice: Choice, *, story: Story, limits: Limits, own_port: int = 0) -> None:
+    def __init__(self, choice: Choice, *, log: EventLog, limits: Limits, own_port: int = 0) -> None:
         """Dial those of ``choice``; never ``own_port`` of this machine, which is ourselves."""
         self.names: tuple[str, ...] = ()
         self.own_port = own_port
         self._choice = choice
-        self._story = story
+        self._log = log
         self._limits = limits
 
     async def connect(self) -> tuple[socket.socket, str]:
@@ -83,7 +83,7 @@ class Dialler:
     def failed(self, address: str, why: str) -> None:
         """Let ``address`` rest; the first time in a row is a line of the log."""
         if self._choice.failed(address, asyncio.get_running_loop().time()):
-            self._story.event("control_plane_failed", control_plane=address, detail=why)
+            self._log.event("control_plane_failed", control_plane=address, detail=why)
 
     async def _candidates(self) -> AsyncIterator[str]:
         seen = set()
@@ -103,7 +103,7 @@ class Dialler:
             async with asyncio.timeout(self._limits.connect_seconds):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, TimeoutError, UnicodeError) as error:
-            self._story.event("name_unresolved", name=name, detail=str(error))
+            self._log.event("name_unresolved", name=name, detail=str(error))
             return []
         hosts = dict.fromkeys(str(one[4][0]) for one in found)
         return [joined(host, port) for host in hosts if "%" not in host][:_NAME_ADDRESSES]
@@ -135,7 +135,7 @@ class Proxy:
         choice: Choice,
         dialler: Dialler,
         *,
-        story: Story,
+        log: EventLog,
         limits: Limits,
         look: Callable[[], None] = lambda: None,
         chosen: Callable[[str], None] = lambda _address: None,
@@ -147,7 +147,7 @@ class Proxy:
         """
         self._choice = choice
         self._dialler = dialler
-        self._story = story
+        self._log = log
         self._limits = limits
         self._look = look
         self._chosen = chosen
@@ -193,7 +193,7 @@ class Proxy:
                 client, _peer = await loop.sock_accept(self._listener)
             except OSError as error:  # no descriptor is left, or the client is gone already
                 self._free.release()
-                self._story.event("accept_failed", detail=str(error))
+                self._log.event("accept_failed", detail=str(error))
                 await asyncio.sleep(_FULL_PAUSE_SECONDS)
                 continue
             task = loop.create_task(self._serve(client))
@@ -205,7 +205,7 @@ class Proxy:
         self._free.release()
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._story.event("stream_failed", reason=Reason.INTERNAL.name, detail=f"{type(error).__name__}: {error}")
+            self._log.event("stream_failed", reason=Reason.INTERNAL.name, detail=f"{type(error).__name__}: {error}")
 
     async def _serve(self, client: socket.socket) -> None:
         with client:
@@ -217,7 +217,7 @@ class Proxy:
             try:
                 server, address = await self._dialler.connect()
             except TransportError as error:
-                self._story.event("no_control_plane", reason=error.code, detail=error.message)
+                self._log.event("no_control_plane", reason=error.code, detail=error.message)
                 abort(client)
                 return
             with server:
@@ -247,7 +247,7 @@ class Proxy:
         before = self._choice.latest
         self._choice.answered(address)
         if before != address:
-            self._story.event("control_plane_chosen", control_plane=address, before=before)
+            self._log.event("control_plane_chosen", control_plane=address, before=before)
             self._chosen(address)
 
 

@@ -111,10 +111,10 @@ class Service:
         self._lists = lists
         self._notifier = notifier
         self._choice = Choice()
-        self._dialler = Dialler(self._choice, story=log, limits=limits)
+        self._dialler = Dialler(self._choice, log=log, limits=limits)
         self._reloader = Reloader(lists.load, self._take, log=log)
         self.proxy = Proxy(
-            self._choice, self._dialler, story=log, limits=limits, look=self._look, chosen=lambda _one: self._tell()
+            self._choice, self._dialler, log=log, limits=limits, look=self._look, chosen=lambda _one: self._tell()
         )
         self._take(lists.load())
 

@@ -72,7 +72,7 @@ def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = No
     """Write the files that the API server's arguments name; return whether anything changed.
 
     Without ``pods``, a ticket brought what they are held to, or nobody said it: then it is the default. Authenticators
-    of the site stay. An API server that is made with these files needs no restart for them (`has_taken`).
+    of the site stay. An API server that is made with these files needs no restart for them (`has_loaded`).
     """
     brought, authentication = admission_path(paths), authentication_path(paths)
     kept = {str(brought): read_bytes(brought, limit=MAX_FILE_BYTES)} if pods is None and brought.exists() else {}
@@ -85,17 +85,17 @@ def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = No
         make_directory(path.parent, mode=0o755)
         changed.append(write_atomic(path, content, mode=_PUBLIC))
     if not (paths.kubernetes / "manifests/kube-apiserver.yaml").exists():
-        keep_taken(paths, files[str(brought)])
+        record_loaded(paths, files[str(brought)])
     return any(changed)
 
 
-def keep_taken(paths: KubernetesPaths, content: bytes) -> None:
+def record_loaded(paths: KubernetesPaths, content: bytes) -> None:
     """Write down which admission file the API server of this machine is started with."""
     make_directory(paths.state, mode=0o700)
     write_atomic(paths.admission_taken, hashlib.sha256(content).hexdigest().encode())
 
 
-def has_taken(paths: KubernetesPaths, content: bytes) -> bool:
+def has_loaded(paths: KubernetesPaths, content: bytes) -> bool:
     """Say whether the API server of this machine was started with that admission file."""
     record, place = paths.admission_taken, admission_path(paths)
     wanted = hashlib.sha256(content).hexdigest().encode()

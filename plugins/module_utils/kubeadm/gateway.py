@@ -60,7 +60,7 @@ class Kubeadm:
             ) from error
         if result.returncode != 0:
             raise KubeadmError(
-                f"kubeadm {self._operation} phase {phase.name} ended with {result.returncode}: {last_words(result)}",
+                f"kubeadm {self._operation} phase {phase.name} ended with {result.returncode}: {last_lines(result)}",
                 reason=Reason.KUBEADM_PHASE_FAILED,
             )
 
@@ -110,7 +110,7 @@ def installed_version(runner: Runner, *, wanted: str) -> str:
 
     ``wanted`` is a minor ("1.35") or a full version; raises RELEASE_NOT_PREPARED for another one.
     """
-    found = said_version(runner, _KUBEADM_VERSION)
+    found = reported_version(runner, _KUBEADM_VERSION)
     if found is None or (found != wanted and not found.startswith(f"{wanted}.")):
         raise KubeadmError(f"expected kubeadm {wanted}, found {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED)
     return found
@@ -123,8 +123,8 @@ def require_prepared(runner: Runner, *, version: str, member: bool = False) -> N
     older, and one newer, since the tickets name a new version last (docs/adr/0073).
     """
     found = {
-        "kubeadm": said_version(runner, _KUBEADM_VERSION),
-        "kubelet": said_version(runner, ("kubelet", "--version")),
+        "kubeadm": reported_version(runner, _KUBEADM_VERSION),
+        "kubelet": reported_version(runner, ("kubelet", "--version")),
     }
     if set(found.values()) != {version} and not (member and _is_near(found["kubelet"] or "", version)):
         raise KubeadmError(
@@ -139,7 +139,7 @@ def _is_near(kubelet: str, version: str) -> bool:
     return wanted is not None and found is not None and int(wanted[1]) - int(found[1]) in _MEMBER_SKEW
 
 
-def said_version(runner: Runner, argv: Sequence[str]) -> str | None:
+def reported_version(runner: Runner, argv: Sequence[str]) -> str | None:
     """Return what a program says of its version, the last word without its letter, None where it cannot be asked."""
     try:
         said = runner.run(argv).stdout.decode("ascii", "replace").split()
@@ -148,7 +148,7 @@ def said_version(runner: Runner, argv: Sequence[str]) -> str | None:
     return said[-1].removeprefix("v") if said else None
 
 
-def last_words(result: CommandResult) -> str:
+def last_lines(result: CommandResult) -> str:
     """Return the last lines of a program's output, redacted, its errors if there are any."""
     text = (result.stderr.strip() or result.stdout.strip()).decode("utf-8", "replace")
     lines = [line for line in redact(text).splitlines() if line.strip()]

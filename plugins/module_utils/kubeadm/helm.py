@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.documents import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, load_document, load_json
 from ..errors import KubeadmError
 from ..reasons import Reason
-from .gateway import last_words
+from .gateway import last_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -225,7 +225,7 @@ def _checked(words: str, result: CommandResult, *, hide: str = "{}") -> bytes:
     """Return the output; raises ADDON_FAILED with the last lines of helm, without the texts of the values ``hide``."""
     if result.returncode == 0:
         return result.stdout
-    said = last_words(result)
+    said = last_lines(result)
     for text in sorted(_texts(load_json(hide)), key=len, reverse=True):
         said = said.replace(text, "[value]")
     raise KubeadmError(f"helm {words} ended with {result.returncode}: {said}", reason=Reason.ADDON_FAILED)

@@ -16,7 +16,7 @@ from ..core.documents import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, load_json
 from ..core.host import SystemClock
 from ..errors import KubeadmError
 from ..reasons import Reason
-from .gateway import last_words, redact
+from .gateway import last_lines, redact
 from .spec import API_PORT, KubernetesPaths
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Kubectl:
 
         The endpoint's name may still lead to a control plane that was lost, or is in other hands and answers nothing.
         """
-        return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=server_beside(kubeconfig))
+        return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=local_server(kubeconfig))
 
     def apply(
         self, manifests: Sequence[str], *, field_manager: str = FIELD_MANAGER, check_mode: bool = False
@@ -125,7 +125,7 @@ class Kubectl:
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
         options = ("--validate=ignore", f"--field-manager={FIELD_MANAGER}", "--output=name", "-f", "-")
         result = self._run(*(words or ("create",)), *options, stdin=content)
-        return "" if result.returncode == 0 else last_words(result)
+        return "" if result.returncode == 0 else last_lines(result)
 
     def replace(self, document: Mapping[str, Any]) -> None:
         """Replace an object that nobody changed since the revision in ``document``; raises KUBECTL_FAILED."""
@@ -135,7 +135,7 @@ class Kubectl:
         """Have the API server write objects again as they are; return what it said of those that it did not."""
         words = (kind, *names, f"--namespace={namespace}", "--type=merge", "--patch={}", "--output=name")
         result = self._run("patch", *words)
-        return "" if result.returncode == 0 else last_words(result)
+        return "" if result.returncode == 0 else last_lines(result)
 
     def delete(self, *words: str) -> bool:
         """Delete what ``words`` name; return whether it was there."""
@@ -157,7 +157,7 @@ class Kubectl:
         )
         said = result.stdout.decode("utf-8", "replace")
         if _NOT_THERE.search(result.stderr):
-            return f"{last_words(result)}\n", False
+            return f"{last_lines(result)}\n", False
         if result.returncode == 0:
             return "", True
         if result.returncode == _DIFFERENT and said:
@@ -199,7 +199,7 @@ class Kubectl:
         )
 
 
-def server_beside(kubeconfig: str) -> str:
+def local_server(kubeconfig: str) -> str:
     """Return the API server of this control plane where ``kubeconfig`` is its admin's, else nothing."""
     return _OWN_SERVER if Path(kubeconfig) == KubernetesPaths().admin_config else ""
 
@@ -225,5 +225,5 @@ def _unreadable() -> KubeadmError:
 
 def _failed(verb: str, result: CommandResult) -> KubeadmError:
     return KubeadmError(
-        f"kubectl {verb} ended with {result.returncode}: {last_words(result)}", reason=Reason.KUBECTL_FAILED
+        f"kubectl {verb} ended with {result.returncode}: {last_lines(result)}", reason=Reason.KUBECTL_FAILED
     )

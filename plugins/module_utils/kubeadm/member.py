@@ -16,7 +16,7 @@ from ..result import Step
 from .api import Health, KubeconfigNodeReader, LocalHealth, NodeReader, NodeView, wait_ready
 from .cluster import pinned, write_patches
 from .files import place_shared_files, require_shared_files, write_api_server_files
-from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
+from .node import JoinMaterial, kubelet_kubeconfig, place_credential, wait_for_node
 from .operation import MEMBER_OPERATION, Machine, Operation, Plan
 from .phases import MEMBER_PHASES
 from .render import ignored_checks, render_join
@@ -88,7 +88,7 @@ class ControlPlaneMember:
 
     def confirm(self, *, boot_id: Path) -> NodeView:
         """Wait until the own API server knows the Node of this boot; raises NODE_NOT_REGISTERED."""
-        return see_node(self._reader, self._node, self._machine, boot_id=boot_id)
+        return wait_for_node(self._reader, self._node, self._machine, boot_id=boot_id)
 
     def _wait_ready(self) -> None:
         wait_ready(self._health, clock=self._machine.clock)
@@ -142,4 +142,4 @@ class ReturningFounder:
 
     def confirm(self, *, boot_id: Path) -> NodeView:
         """Wait until the own API server knows the Node of this boot; raises NODE_NOT_REGISTERED."""
-        return see_node(self._reader, self._node, self._machine, boot_id=boot_id)
+        return wait_for_node(self._reader, self._node, self._machine, boot_id=boot_id)

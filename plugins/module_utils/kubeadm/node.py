@@ -77,7 +77,7 @@ class Worker:
 
     def confirm(self, *, boot_id: Path) -> NodeView:
         """Wait for the Node object of this boot (the kernel's file ``boot_id``); raises NODE_NOT_REGISTERED."""
-        return see_node(self._reader, self._node, self._machine, boot_id=boot_id)
+        return wait_for_node(self._reader, self._node, self._machine, boot_id=boot_id)
 
 
 def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -> bool:
@@ -112,7 +112,7 @@ def _server(material: JoinMaterial, node: NodeSpec) -> tuple[str, str]:
     return node.api_proxy, host
 
 
-def see_node(reader: NodeReader, node: NodeSpec, machine: Machine, *, boot_id: Path) -> NodeView:
+def wait_for_node(reader: NodeReader, node: NodeSpec, machine: Machine, *, boot_id: Path) -> NodeView:
     """Wait for the Node object of this boot (the kernel's file ``boot_id``); raises NODE_NOT_REGISTERED."""
     return wait_registered(
         reader,

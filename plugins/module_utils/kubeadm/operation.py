@@ -16,7 +16,7 @@ from ..reasons import Reason
 from ..result import Step
 from .credential import adopt_embedded
 from .gateway import Kubeadm, KubeletUnit
-from .phases import SKIPPED_ON_REPEAT, STARTS_KUBELET, Doer, Phase
+from .phases import SKIPPED_ON_REPEAT, STARTS_KUBELET, Executor, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -272,11 +272,11 @@ class Operation:
         return step
 
     def _do(self, phase: Phase) -> None:
-        if phase.doer is Doer.KUBEADM:
+        if phase.executor is Executor.KUBEADM:
             self._kubeadm().run(phase)
-        elif phase.doer is Doer.CREDENTIAL:
+        elif phase.executor is Executor.CREDENTIAL:
             adopt_embedded(self._machine.paths, clock=self._machine.clock)
-        elif phase.doer is Doer.READINESS:
+        elif phase.executor is Executor.READINESS:
             self._wait_ready()
         else:
             for path in phase.absent:

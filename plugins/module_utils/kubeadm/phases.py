@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import PurePosixPath as Posix
 
 
-class Doer(Enum):
+class Executor(Enum):
     """Who performs a phase."""
 
     KUBEADM = "kubeadm"
@@ -29,7 +29,7 @@ class Phase:
     name: str
     title: str
     command: tuple[str, ...] = ()
-    doer: Doer = Doer.KUBEADM
+    executor: Executor = Executor.KUBEADM
     witnesses: tuple[Posix, ...] = ()
     absent: tuple[Posix, ...] = field(default=())
     timeout_seconds: float = 120.0
@@ -60,7 +60,7 @@ INIT_PHASES = (
     Phase(
         name="kubelet-credential",
         title="Give the kubelet its own certificate file",
-        doer=Doer.CREDENTIAL,
+        executor=Executor.CREDENTIAL,
         witnesses=(_KUBELET / "pki/kubelet-client-current.pem",),
     ),
     Phase(name="etcd", title="Describe etcd", command=("etcd", "local"), witnesses=(_MANIFESTS / "etcd.yaml",)),
@@ -77,7 +77,7 @@ INIT_PHASES = (
         witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
     ),
     # kubeadm's own phase of this name takes no configuration when it runs alone, so the wait is ours.
-    Phase(name="wait-control-plane", title="Wait for the control plane", doer=Doer.READINESS),
+    Phase(name="wait-control-plane", title="Wait for the control plane", executor=Executor.READINESS),
     Phase(name="upload-config", title="Keep the configuration in the cluster", command=("upload-config", "all")),
     Phase(name="mark-control-plane", title="Mark the control plane", command=("mark-control-plane",)),
     Phase(name="kubelet-finalize", title="Finish the kubelet", command=("kubelet-finalize", "all")),
@@ -86,7 +86,7 @@ INIT_PHASES = (
     Phase(
         name="super-admin",
         title="Remove the kubeconfig of system:masters",
-        doer=Doer.LEFTOVERS,
+        executor=Executor.LEFTOVERS,
         absent=(_KUBERNETES / "super-admin.conf",),
     ),
 )
@@ -106,7 +106,7 @@ JOIN_PHASES = (
     Phase(
         name="bootstrap-config",
         title="Remove the copy of the kubelet's credential",
-        doer=Doer.LEFTOVERS,
+        executor=Executor.LEFTOVERS,
         absent=(_KUBERNETES / "bootstrap-kubelet.conf",),
     ),
 )
@@ -146,14 +146,14 @@ MEMBER_PHASES = (
         timeout_seconds=360.0,
     ),
     # kubeadm's own phases wait-control-plane and kubelet-wait-bootstrap cannot run alone (1.35), so the wait is ours.
-    Phase(name="wait-control-plane", title="Wait for the control plane", doer=Doer.READINESS),
+    Phase(name="wait-control-plane", title="Wait for the control plane", executor=Executor.READINESS),
     Phase(
         name="mark-control-plane", title="Mark the control plane", command=("control-plane-join", "mark-control-plane")
     ),
     Phase(
         name="leftovers",
         title="Remove the copies of credentials",
-        doer=Doer.LEFTOVERS,
+        executor=Executor.LEFTOVERS,
         absent=(_KUBERNETES / "bootstrap-kubelet.conf", _KUBERNETES / "super-admin.conf"),
     ),
 )

@@ -35,15 +35,17 @@ if TYPE_CHECKING:
 _CONFIG = ("configmap", "kubeadm-config", "kube-system")
 
 
-def tell_joiners(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = False) -> bool:
+def set_arguments(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = False) -> bool:
     """Have later API servers told what ``arguments`` makes of those that are there; return whether that is a change.
 
-    Raises as `change_joiners` does, and what ``arguments`` raises.
+    Raises as `change_configuration` does, and what ``arguments`` raises.
     """
-    return change_joiners(kubectl, partial(_tell, arguments=arguments), check_mode=check_mode)
+    return change_configuration(kubectl, partial(_set_arguments, arguments=arguments), check_mode=check_mode)
 
 
-def change_joiners(kubectl: Kubectl, change: Callable[[dict[str, Any]], bool], *, check_mode: bool = False) -> bool:
+def change_configuration(
+    kubectl: Kubectl, change: Callable[[dict[str, Any]], bool], *, check_mode: bool = False
+) -> bool:
     """Have later control planes made from a changed ClusterConfiguration; return whether ``change`` made a change.
 
     Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, and CONTROL_PLANE_MANIFEST_MALFORMED.
@@ -67,7 +69,7 @@ def _changed_configuration(text: str, change: Callable[[dict[str, Any]], bool]) 
     return documents(configuration).decode() if change(configuration) else ""
 
 
-def _tell(configuration: dict[str, Any], *, arguments: Arguments) -> bool:
+def _set_arguments(configuration: dict[str, Any], *, arguments: Arguments) -> bool:
     server: dict[str, Any] = configuration.setdefault("apiServer", {})
     named: list[dict[str, str]] = server.setdefault("extraArgs", [])
     present = {one["name"]: one["value"] for one in named}
@@ -96,7 +98,7 @@ class PlaneEncryption:
         A machine without a file whose API server was never told of one writes in clear; of one that was told, the file
         is lost, and it has no key at all.
         """
-        found, told = self._read(), self._server.is_told
+        found, told = self._read(), self._server.names_encryption_file
         return PlaneKeys(
             name=name,
             keys={key.name: key.fingerprint for key in found.keys},
@@ -122,7 +124,7 @@ class PlaneEncryption:
 
     def differs(self, wanted: EncryptionFile) -> bool:
         """Say whether the file is another one, or the API server is not told of it yet."""
-        return not self._server.is_told or not self._place.exists() or self._content() != wanted.render()
+        return not self._server.names_encryption_file or not self._place.exists() or self._content() != wanted.render()
 
     def place(self, wanted: EncryptionFile, kubectl: Kubectl) -> bool:
         """Write the file and wait until the API server uses it; return whether anything changed.
@@ -131,9 +133,9 @@ class PlaneEncryption:
         before the machine itself is, so that a run that is stopped between the two does both.
         """
         changed = self._write(wanted)
-        if not self._server.is_told:
-            tell_joiners(kubectl, partial(encryption_arguments, path=str(self._place)))
-            changed |= self._server.tell()
+        if not self._server.names_encryption_file:
+            set_arguments(kubectl, partial(encryption_arguments, path=str(self._place)))
+            changed |= self._server.name_encryption_file()
         self._server.wait(wanted.render())
         return changed
 
@@ -151,7 +153,7 @@ class PlaneEncryption:
 
     def _read(self) -> EncryptionFile:
         if not self._place.exists():
-            return EncryptionFile(keys=(), clear_first=not self._server.is_told)
+            return EncryptionFile(keys=(), clear_first=not self._server.names_encryption_file)
         return EncryptionFile.parse(self._content())
 
     def _content(self) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from .gateway import last_words
+from .gateway import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ class Reset:
             check=False,
         )
         if result.returncode != 0:
-            raise KubeadmError(f"kubeadm reset: {last_words(result)}", reason=Reason.RESET_INCOMPLETE)
+            raise KubeadmError(f"kubeadm reset: {last_lines(result)}", reason=Reason.RESET_INCOMPLETE)
         return (_STILL_MEMBER,) if _MEMBER_STAYED in result.stdout + result.stderr else ()
 
     def _empty(self, path: PurePosixPath) -> None:

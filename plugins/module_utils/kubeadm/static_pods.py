@@ -65,7 +65,7 @@ class StaticPods:
         self._node = node
         self._reader = reader
 
-    def is_well(self, component: str) -> bool:
+    def is_healthy(self, component: str) -> bool:
         """Ask the component itself, at the address that its manifest names for the kubelet."""
         probe = probe_of(read_bytes(self._manifest(component), limit=_LIMIT))
         return _answers(probe, ca=self._machine.paths.ca if component == API_SERVER else None)
@@ -91,7 +91,7 @@ class StaticPods:
         write_atomic(path, stamped(read_bytes(path, limit=_LIMIT), stamp, arguments or {}, without=without), mode=0o600)
         clock = self._machine.clock
         deadline = clock.monotonic() + RESTART_SECONDS
-        while not (self._has_restarted(component, stamp) and self.is_well(component)):
+        while not (self._has_restarted(component, stamp) and self.is_healthy(component)):
             if clock.monotonic() > deadline:
                 raise unhealthy(component, f"within {RESTART_SECONDS:g} s after it was started anew")
             clock.sleep(_POLL_SECONDS)
@@ -133,7 +133,7 @@ class StaticPods:
                 self._stopped(component).parent.rmdir()
         clock = self._machine.clock
         deadline = clock.monotonic() + RESTART_SECONDS
-        while not self.is_well(component):
+        while not self.is_healthy(component):
             if clock.monotonic() > deadline:
                 raise unhealthy(component, f"within {RESTART_SECONDS:g} s after it was started")
             clock.sleep(_POLL_SECONDS)

@@ -44,7 +44,7 @@ class StoredSecrets:
         """How many there are under each name."""
         return {name: len(found) for name, found in sorted(self.by_key.items())}
 
-    def but(self, name: str) -> tuple[SecretName, ...]:
+    def except_key(self, name: str) -> tuple[SecretName, ...]:
         """Return those that are not closed by the key ``name``, in order."""
         return tuple(sorted(one for key, found in self.by_key.items() if key != name for one in found))
 
@@ -60,11 +60,11 @@ def survey(etcd: Etcd) -> StoredSecrets:
     """Return by which key each Secret is closed; raises ETCD_UNREACHABLE, ETCD_REFUSED, ENCRYPTION_FOREIGN."""
     found: dict[str, list[SecretName]] = {}
     for key, value in etcd.pages(_FIRST, _END):
-        found.setdefault(closed_by(value), []).append(_name(key))
+        found.setdefault(key_of(value), []).append(_name(key))
     return StoredSecrets(by_key={name: tuple(names) for name, names in found.items()})
 
 
-def closed_by(value: bytes) -> str:
+def key_of(value: bytes) -> str:
     """Return the name of the key that closes a value of etcd; raises ENCRYPTION_FOREIGN for another cipher."""
     if not value.startswith(_CLOSED):
         return CLEAR
@@ -105,15 +105,15 @@ def rewrite(etcd: Etcd, kubectl: Kubectl, *, key: str, most: int) -> Rewritten:
     Raises ENCRYPTION_REWRITE_FAILED where some stay as they are after three tries, ETCD_UNREACHABLE, ETCD_REFUSED.
     """
     found = survey(etcd)
-    batch, said = set(found.but(key)[:most]), ""
+    batch, said = set(found.except_key(key)[:most]), ""
     for _round in range(_ROUNDS):
-        if not batch.intersection(found.but(key)):
+        if not batch.intersection(found.except_key(key)):
             break
-        said = _write(kubectl, sorted(batch.intersection(found.but(key)))) or "etcd has them as before"
+        said = _write(kubectl, sorted(batch.intersection(found.except_key(key)))) or "etcd has them as before"
         found = survey(etcd)
-    stuck = sorted(batch.intersection(found.but(key)))
+    stuck = sorted(batch.intersection(found.except_key(key)))
     if not stuck:
-        return Rewritten(done=len(batch), left=len(found.but(key)), total=sum(found.counts.values()))
+        return Rewritten(done=len(batch), left=len(found.except_key(key)), total=sum(found.counts.values()))
     raise KubeadmError(
         f"expected {len(batch)} Secrets under {key}, {len(stuck)} are not "
         f"({stuck[0].namespace}/{stuck[0].name}): {said}",

@@ -31,7 +31,7 @@ from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
 from ..kubeadm.custom_objects import CustomObjects, PutBack, from_list, to_list
 from ..kubeadm.helm import Helm, Release, Rendered, without_secrets
-from ..kubeadm.kubectl import Kubectl, server_beside
+from ..kubeadm.kubectl import Kubectl, local_server
 from ..reasons import Reason
 from ..result import Diff, Result
 
@@ -85,7 +85,7 @@ class Addon:
             runner,
             kubeconfig=Path(params["kubeconfig"]),
             scratch=scratch,
-            server=server_beside(params["kubeconfig"]),
+            server=local_server(params["kubeconfig"]),
             program=_program(),
         )
         release = Release(

@@ -14,7 +14,13 @@ from ..core.command import SystemRunner
 from ..core.files import read_bytes
 from ..core.host import SystemClock
 from ..kubeadm.admin import groups_of, issue_admin_certificate
-from ..kubeadm.ca_files import AuthorityFiles, PlaneRotation, believe_as_kubelet, forget_serving, observe_kubelet
+from ..kubeadm.ca_files import (
+    AuthorityFiles,
+    PlaneRotation,
+    observe_kubelet,
+    remove_serving_certificate,
+    trust_as_kubelet,
+)
 from ..kubeadm.ca_keypairs import parse_successors
 from ..kubeadm.certificate_renewal import ControlPlaneRenewal
 from ..kubeadm.etcd_client import EtcdGateway
@@ -81,7 +87,7 @@ def change_authorities(step: Step, params: Mapping[str, Any], check_mode: bool) 
     elif phase is AuthorityPhase.SHARE:
         files.stage(parse_successors(open_box(params)))
     elif phase is AuthorityPhase.FORGET:
-        files.forget()
+        files.remove_staged()
     else:
         known = {name: pem.encode("ascii") for name, pem in step.known.items()}
         _go_through(machine, files, phase, node=step.node, bundles=bundles, known=known)
@@ -132,7 +138,7 @@ def _go_through(
         credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
         try:
             rotation = _rotation(machine, files, node=node, credential=credential)
-            (rotation.issue if phase is AuthorityPhase.ISSUE else rotation.believe)(bundles, known)
+            (rotation.issue if phase is AuthorityPhase.ISSUE else rotation.trust)(bundles, known)
         finally:
             credential.forget()
 
@@ -155,9 +161,9 @@ def believer(machine: Machine) -> Callable[[bytes], None]:
     """Return how a kubelet takes the CAs of its ticket: what a control plane believes it was told already."""
 
     def believe(authorities: bytes) -> None:
-        forget_serving(machine.paths, authorities)
+        remove_serving_certificate(machine.paths, authorities)
         restart = machine.kubelet.restart
-        if _is_plane(machine.paths) or not believe_as_kubelet(machine.paths, authorities, restart=restart):
+        if _is_plane(machine.paths) or not trust_as_kubelet(machine.paths, authorities, restart=restart):
             restart()
 
     return believe

@@ -22,8 +22,8 @@ from ..core.files import make_directory, read_bytes, remove, write_atomic
 from ..errors import AttestedError, KubeadmError, SiteError
 from ..kubeadm.api_server import ApiServer
 from ..kubeadm.certificate_table import API_SERVER
-from ..kubeadm.files import has_taken, keep_taken
-from ..kubeadm.plane_encryption import change_joiners, tell_joiners
+from ..kubeadm.files import has_loaded, record_loaded
+from ..kubeadm.plane_encryption import change_configuration, set_arguments
 from ..kubeadm.pod_security import PodSecurity
 from ..kubeadm.render import admission_file, admission_path, authentication_path, plugin_arguments
 from ..kubeadm.site_settings import (
@@ -97,7 +97,7 @@ class PlaneSettings:
                 placed, gone = self._changes(component, arguments)
                 found += [f"{component}: --{name}={value}" for name, value in sorted(placed.items())]
                 found += [f"{component}: no --{name}" for name in gone]
-            if change_joiners(self._kubectl, partial(arrange_configuration, wanted=arguments), check_mode=True):
+            if change_configuration(self._kubectl, partial(arrange_configuration, wanted=arguments), check_mode=True):
                 found.append("later control planes: the same arguments")
         if authentication is not None and self._authentication() != authentication:
             found.append(f"kube-apiserver: {authentication_path(self._paths)}")
@@ -119,7 +119,7 @@ class PlaneSettings:
                     self._remember(component, arguments)
                     if placed or gone:
                         self._pods.rearrange(component, placed, without=gone)
-                change_joiners(self._kubectl, partial(arrange_configuration, wanted=arguments))
+                change_configuration(self._kubectl, partial(arrange_configuration, wanted=arguments))
         finally:
             self._turns.free()
 
@@ -191,7 +191,7 @@ class PlaneAdmission:
         found = []
         if not self._has(wanted):
             found.append(f"API server: {named}; externalIPs of Services are refused")
-        if tell_joiners(self._kubectl, self._arguments, check_mode=True):
+        if set_arguments(self._kubectl, self._arguments, check_mode=True):
             found.append(f"later control planes: {admission_path(self._paths)}")
         return tuple(found)
 
@@ -202,7 +202,7 @@ class PlaneAdmission:
         """
         self._turns.take()
         try:
-            tell_joiners(self._kubectl, self._arguments)
+            set_arguments(self._kubectl, self._arguments)
             if not self._has(wanted):
                 self._restart(wanted)
         finally:
@@ -222,12 +222,12 @@ class PlaneAdmission:
             else:
                 write_atomic(place, before, mode=_MODE)
             raise
-        keep_taken(self._paths, content)
+        record_loaded(self._paths, content)
 
     def _has(self, wanted: PodSecurity) -> bool:
         present = self._pods.arguments(API_SERVER)
         told = {name: present.get(name) for name in self._arguments(present)} == self._arguments(present)
-        return told and has_taken(self._paths, admission_file(wanted))
+        return told and has_loaded(self._paths, admission_file(wanted))
 
     def _arguments(self, present: Mapping[str, str]) -> Mapping[str, str]:
         wanted = plugin_arguments(present, self._paths)

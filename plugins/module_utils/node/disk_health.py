@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.host import SystemClock
 from ..disk.kernel_log import KmsgLog, damage_now
 from ..errors import AttestedError
-from ..kubeadm.api import KubeconfigNodeTeller
+from ..kubeadm.api import KubeconfigNodeWriter
 from ..kubeadm.spec import KubernetesPaths
 from ..policy.standing import shown_time
 from ..reasons import Reason
@@ -39,7 +39,7 @@ TELL_AGAIN = timedelta(minutes=5)
 
 
 class NodeTeller(Protocol):
-    """The Node of this machine, by the kubelet's own credential (`kubeadm.KubeconfigNodeTeller`)."""
+    """The Node of this machine, by the kubelet's own credential (`kubeadm.KubeconfigNodeWriter`)."""
 
     def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
         """Return the conditions of Node ``name``, None where there is no such Node."""
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             DiskHealth(
                 load_node_config(options.config).name,
                 look=lambda: damage_now(KmsgLog()),
-                node=KubeconfigNodeTeller(KubernetesPaths().kubelet_config),
+                node=KubeconfigNodeWriter(KubernetesPaths().kubelet_config),
                 record=DiskRecord(),
                 clock=SystemClock(),
                 say=_say,

@@ -63,7 +63,7 @@ def run_stored_secrets(params: Mapping[str, Any], check_mode: bool) -> Result:
     etcd = EtcdGateway.local(KubernetesPaths())
     if check_mode:
         found = survey(etcd)
-        left = len(found.but(params["in_force"]))
+        left = len(found.except_key(params["in_force"]))
         return Result(changed=bool(left), values={"done": 0, "left": left, "total": sum(found.counts.values())})
     done = rewrite(etcd, Kubectl.of_a_module(params["kubeconfig"]), key=params["in_force"], most=params["most"])
     return Result(changed=bool(done.done), values={"done": done.done, "left": done.left, "total": done.total})

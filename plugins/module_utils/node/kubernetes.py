@@ -28,7 +28,7 @@ from ..core.host import SystemClock
 from ..errors import AttestedError, ComponentError, KubeadmError
 from ..kubeadm.api import KubeconfigNodeReader
 from ..kubeadm.cluster import STATIC_PODS, parse_pins, patches_directory, write_patches
-from ..kubeadm.gateway import last_words, said_version
+from ..kubeadm.gateway import last_lines, reported_version
 from ..kubeadm.kubectl import Kubectl
 from ..kubeadm.operation import Machine
 from ..kubeadm.render import ignored_checks
@@ -138,7 +138,7 @@ class Before:
 class Pods(Protocol):
     """The static Pods of a control plane."""
 
-    def is_well(self, component: str) -> bool:
+    def is_healthy(self, component: str) -> bool:
         """Say whether the component answers that it is healthy."""
 
 
@@ -251,7 +251,7 @@ class KubernetesGateway:
         result = self.machine.runner.run(argv, timeout_seconds=_COMMAND_SECONDS, check=False)
         if result.returncode != 0:
             raise KubeadmError(
-                f"kubeadm upgrade {plan.command} ended with {result.returncode}: {last_words(result)}",
+                f"kubeadm upgrade {plan.command} ended with {result.returncode}: {last_lines(result)}",
                 reason=Reason.KUBEADM_PHASE_FAILED,
             )
 
@@ -333,7 +333,7 @@ class KubernetesGateway:
 
         def settled() -> bool:
             nonlocal since, ill
-            ill = [name for name in STATIC_PODS if not pods.is_well(name)]
+            ill = [name for name in STATIC_PODS if not pods.is_healthy(name)]
             since = None if ill else clock.monotonic() if since is None else since
             return since is not None and clock.monotonic() - since >= _SETTLE_SECONDS
 
@@ -384,7 +384,7 @@ class KubernetesGateway:
         return self._releases.program(release, path)
 
     def _version(self, program: Path | str, *words: str) -> str:
-        found = said_version(self.machine.runner, (str(program), *words))
+        found = reported_version(self.machine.runner, (str(program), *words))
         if found is None or not is_version(found):
             raise ComponentError(
                 f"expected {program} that says its version, got {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED

@@ -69,9 +69,9 @@ class Bed:
     def __init__(self, *addresses: str, limits: Limits = PATIENT, names: tuple[str, ...] = ()) -> None:
         self.told = Told()
         self.choice = Choice(addresses)
-        self.dialler = Dialler(self.choice, story=self.told, limits=limits)
+        self.dialler = Dialler(self.choice, log=self.told, limits=limits)
         self.dialler.names = names
-        self.proxy = Proxy(self.choice, self.dialler, story=self.told, limits=limits)
+        self.proxy = Proxy(self.choice, self.dialler, log=self.told, limits=limits)
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -354,7 +354,7 @@ async def test_a_client_that_does_not_read_holds_its_server_back() -> None:
 
 async def test_the_kernel_watches_over_a_connection_to_a_control_plane(first: ControlPlane) -> None:
     """What a machine without power leaves behind is a connection without an end; these settings end it."""
-    dialler = Dialler(Choice((first.address,)), story=Told(), limits=Limits())
+    dialler = Dialler(Choice((first.address,)), log=Told(), limits=Limits())
     made, _address = await dialler.connect()
     with made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rel
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import ENCRYPTION_FILE
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import (
     HELD,
-    Wish,
+    AdmissionChange,
     held_by,
     plan_admission,
 )
@@ -56,25 +56,25 @@ FLEET = [
     ],
 )
 def test_what_is_patched(name: str, admission: Admission, patch: dict[str, Any]) -> None:
-    assert plan_admission(FLEET, Wish(name=name, admission=admission)).patch == patch
+    assert plan_admission(FLEET, AdmissionChange(name=name, admission=admission)).patch == patch
 
 
 def test_a_node_that_was_replaced_is_its_present_machine() -> None:
-    assert plan_admission(FLEET, Wish(name="w-3", admission=Admission.REVOKED)).name == "ek-new"
+    assert plan_admission(FLEET, AdmissionChange(name="w-3", admission=Admission.REVOKED)).name == "ek-new"
 
 
 def test_a_replaced_machine_names_its_heir() -> None:
-    plan = plan_admission(FLEET, Wish(name="w-1", admission=Admission.REVOKED, replaced_by="ek-9"))
+    plan = plan_admission(FLEET, AdmissionChange(name="w-1", admission=Admission.REVOKED, replaced_by="ek-9"))
     assert plan.patch["spec"] == {"admission": "Revoked", "replacedBy": "ek-9"}
 
 
 def test_a_waiting_machine_becomes_the_node_that_the_admin_says() -> None:
-    plan = plan_admission(FLEET, Wish(name="ek-new-one", admission=Admission.APPROVED, node_name="w-7"))
+    plan = plan_admission(FLEET, AdmissionChange(name="ek-new-one", admission=Admission.APPROVED, node_name="w-7"))
     assert plan.patch == {"spec": {"admission": "Approved", "nodeName": "w-7"}}
 
 
 def test_a_waiting_machine_is_refused_without_a_name() -> None:
-    plan = plan_admission(FLEET, Wish(name="ek-new-one", admission=Admission.REFUSED))
+    plan = plan_admission(FLEET, AdmissionChange(name="ek-new-one", admission=Admission.REFUSED))
     assert plan.patch == {"spec": {"admission": "Refused"}}
 
 
@@ -87,7 +87,7 @@ def test_a_waiting_machine_is_refused_without_a_name() -> None:
 )
 def test_a_waiting_machine_needs_a_name_of_its_own(node_name: str, code: str) -> None:
     with pytest.raises(AttestedError) as caught:
-        plan_admission(FLEET, Wish(name="ek-new-one", admission=Admission.APPROVED, node_name=node_name))
+        plan_admission(FLEET, AdmissionChange(name="ek-new-one", admission=Admission.APPROVED, node_name=node_name))
     assert caught.value.code == code
 
 
@@ -102,7 +102,7 @@ def test_a_waiting_machine_needs_a_name_of_its_own(node_name: str, code: str) ->
 )
 def test_what_is_refused(name: str, admission: Admission, code: str) -> None:
     with pytest.raises(AttestedError) as caught:
-        plan_admission(FLEET, Wish(name=name, admission=admission))
+        plan_admission(FLEET, AdmissionChange(name=name, admission=admission))
     assert caught.value.code == code
 
 
@@ -112,7 +112,7 @@ def test_its_certificate_ends_with_the_last_ticket_and_not_with_the_last_evidenc
         "tickets": {"expires": shown_time(MADE + TICKET_LIFE)},
         "lastAttestation": {"time": shown_time(MADE + timedelta(days=2))},
     }
-    until = plan_admission([machine], Wish(name="w-5", admission=Admission.REVOKED)).certificate_until
+    until = plan_admission([machine], AdmissionChange(name="w-5", admission=Admission.REVOKED)).certificate_until
     assert datetime.fromisoformat(until) == MADE + KUBELET_LIFE + TICKET_LIFE
 
 
@@ -125,27 +125,27 @@ def test_its_certificate_ends_with_the_last_ticket_and_not_with_the_last_evidenc
 )
 def test_without_a_ticket_no_end_is_told(status: dict[str, Any]) -> None:
     machine = {**identity("ek-none", "w-5"), "status": status}
-    assert plan_admission([machine], Wish(name="w-5", admission=Admission.REVOKED)).certificate_until == ""
+    assert plan_admission([machine], AdmissionChange(name="w-5", admission=Admission.REVOKED)).certificate_until == ""
 
 
 def test_two_machines_of_one_node_are_told_by_their_keys() -> None:
     fleet = [*FLEET, identity("ek-twin", "w-1")]
     with pytest.raises(AttestedError, match="found ek-1, ek-twin") as caught:
-        plan_admission(fleet, Wish(name="w-1", admission=Admission.REFUSED))
+        plan_admission(fleet, AdmissionChange(name="w-1", admission=Admission.REFUSED))
     assert caught.value.code == "IDENTITY_NOT_FOUND"
-    assert plan_admission(fleet, Wish(name="ek-twin", admission=Admission.REFUSED)).name == "ek-twin"
+    assert plan_admission(fleet, AdmissionChange(name="ek-twin", admission=Admission.REFUSED)).name == "ek-twin"
 
 
 def test_a_control_plane_is_approved_by_the_site_alone() -> None:
     fleet = [*FLEET, identity("ek-cp2", "cp-2", role="control-plane", admission="Refused")]
     with pytest.raises(AttestedError) as caught:
-        plan_admission(fleet, Wish(name="cp-2", admission=Admission.APPROVED))
+        plan_admission(fleet, AdmissionChange(name="cp-2", admission=Admission.APPROVED))
     assert caught.value.code == "IDENTITY_NEEDS_SIGNATURE"
 
 
 def test_a_control_plane_beside_another_is_revoked() -> None:
     fleet = [*FLEET, identity("ek-cp2", "cp-2", role="control-plane")]
-    assert plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED)).patch
+    assert plan_admission(fleet, AdmissionChange(name="cp-1", admission=Admission.REVOKED)).patch
 
 
 def test_the_second_key_of_a_known_machine_is_no_machine_of_its_own() -> None:
@@ -153,7 +153,7 @@ def test_the_second_key_of_a_known_machine_is_no_machine_of_its_own() -> None:
     waiting, chip = identity("ek-2nd", "ek-2nd", admission="Pending"), identity("ek-1st", "w-8")
     waiting["spec"]["ekSha256"] = "22" * 32
     chip["spec"] |= {"ekSha256": "11" * 32, "ekAliasSha256": "22" * 32}
-    wish = Wish(name="ek-2nd", admission=Admission.APPROVED, node_name="w-9")
+    wish = AdmissionChange(name="ek-2nd", admission=Admission.APPROVED, node_name="w-9")
     assert plan_admission([*FLEET, waiting], wish).patch["spec"]["admission"] == "Approved"
     with pytest.raises(AttestedError) as caught:
         plan_admission([*FLEET, waiting, chip], wish)
@@ -163,12 +163,12 @@ def test_the_second_key_of_a_known_machine_is_no_machine_of_its_own() -> None:
 def test_a_compromised_control_plane_is_refused_with_all_that_it_held() -> None:
     fleet = [*FLEET, identity("ek-cp-2", "cp-2", role="control-plane")]
     with pytest.raises(AttestedError) as caught:
-        plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED, compromised=True))
+        plan_admission(fleet, AdmissionChange(name="cp-1", admission=Admission.REVOKED, compromised=True))
     assert caught.value.code == "HELD_KEYS_NOT_ROTATED"
     for one in HELD:
         assert one.what in caught.value.message
         assert one.could in caught.value.message
-    assert plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED)).patch
+    assert plan_admission(fleet, AdmissionChange(name="cp-1", admission=Admission.REVOKED)).patch
 
 
 AUTHORITY = "0123456789abcdef"
@@ -177,7 +177,7 @@ ANNOTATION = {"attested-kubernetes.dev/held-authority": AUTHORITY}
 
 def test_a_compromised_control_plane_is_revoked_where_its_cluster_ca_is_rotated() -> None:
     fleet = [*FLEET, identity("ek-cp-2", "cp-2", role="control-plane")]
-    wish = Wish(name="cp-1", admission=Admission.REVOKED, compromised=True, authority=AUTHORITY)
+    wish = AdmissionChange(name="cp-1", admission=Admission.REVOKED, compromised=True, authority=AUTHORITY)
     plan = plan_admission(fleet, wish)
     assert plan.patch == {
         "metadata": {**LABEL["metadata"], "annotations": ANNOTATION},
@@ -187,7 +187,7 @@ def test_a_compromised_control_plane_is_revoked_where_its_cluster_ca_is_rotated(
 
 def test_what_it_held_is_written_once_so_that_a_repetition_rotates_nothing_else() -> None:
     revoked = identity("ek-cp-2", "cp-2", role="control-plane", admission="Revoked")
-    wish = Wish(name="ek-cp-2", admission=Admission.REVOKED, compromised=True, authority=AUTHORITY)
+    wish = AdmissionChange(name="ek-cp-2", admission=Admission.REVOKED, compromised=True, authority=AUTHORITY)
     plan = plan_admission([*FLEET, revoked], wish)
     assert plan.patch == {"metadata": {"annotations": ANNOTATION}}, "it was revoked before it was called compromised"
     revoked["metadata"]["annotations"] = ANNOTATION
@@ -197,7 +197,7 @@ def test_what_it_held_is_written_once_so_that_a_repetition_rotates_nothing_else(
 
 @pytest.mark.parametrize("compromised", [False, True])
 def test_nothing_is_written_down_of_a_worker(compromised: bool) -> None:
-    wish = Wish(name="w-1", admission=Admission.REVOKED, compromised=compromised, authority=AUTHORITY)
+    wish = AdmissionChange(name="w-1", admission=Admission.REVOKED, compromised=compromised, authority=AUTHORITY)
     assert "annotations" not in plan_admission(FLEET, wish).patch["metadata"]
 
 
@@ -211,7 +211,7 @@ def test_what_no_playbook_rotates_is_the_master_secret_and_the_join_ca() -> None
 
 
 def test_a_compromised_worker_held_nothing_of_the_clusters() -> None:
-    plan = plan_admission(FLEET, Wish(name="w-1", admission=Admission.REVOKED, compromised=True))
+    plan = plan_admission(FLEET, AdmissionChange(name="w-1", admission=Admission.REVOKED, compromised=True))
     assert plan.patch["spec"] == {"admission": "Revoked"}
     assert held_by(plan.identity) == ()
 

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import ControlPlane
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
-    Deed,
+    EncryptionAction,
     EncryptionState,
     plan_encryption,
     render_encryption,
@@ -136,20 +136,32 @@ def test_a_cluster_made_before_is_left_in_clear(control_plane, place, random, lo
 @pytest.mark.parametrize(
     ("state", "deed"),
     [
-        pytest.param(EncryptionState(file=False, data=False, told=None), Deed.MAKE, id="a fresh machine"),
-        pytest.param(EncryptionState(file=True, data=True, told=True), Deed.KEEP, id="a running control plane"),
-        pytest.param(EncryptionState(file=False, data=False, told=True), Deed.MAKE, id="nothing was ever written"),
-        pytest.param(EncryptionState(file=False, data=True, told=False), Deed.MAKE, id="all is in clear up to now"),
+        pytest.param(
+            EncryptionState(file=False, data=False, configured=None), EncryptionAction.MAKE, id="a fresh machine"
+        ),
+        pytest.param(
+            EncryptionState(file=True, data=True, configured=True), EncryptionAction.KEEP, id="a running control plane"
+        ),
+        pytest.param(
+            EncryptionState(file=False, data=False, configured=True),
+            EncryptionAction.MAKE,
+            id="nothing was ever written",
+        ),
+        pytest.param(
+            EncryptionState(file=False, data=True, configured=False),
+            EncryptionAction.MAKE,
+            id="all is in clear up to now",
+        ),
     ],
 )
 def test_what_is_done_about_the_file(state, deed):
     assert plan_encryption(state) is deed
 
 
-@pytest.mark.parametrize("told", [True, None])
-def test_no_key_is_made_beside_data_that_another_may_have_closed(told):
+@pytest.mark.parametrize("configured", [True, None])
+def test_no_key_is_made_beside_data_that_another_may_have_closed(configured):
     with pytest.raises(KubeadmError) as caught:
-        plan_encryption(EncryptionState(file=False, data=True, told=told))
+        plan_encryption(EncryptionState(file=False, data=True, configured=configured))
     assert caught.value.code == "ENCRYPTION_KEY_LOST"
 
 

@@ -13,8 +13,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import (
-    has_taken,
-    keep_taken,
+    has_loaded,
+    record_loaded,
     write_api_server_files,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
@@ -107,7 +107,7 @@ def test_pods_are_held_to_what_the_ticket_says_and_to_the_baseline_where_it_says
     member.write(dataclasses.replace(material, control_plane_files=files))
     member.apply(member.plan())
     assert admission_path(machine.paths).read_bytes() == wanted
-    assert has_taken(machine.paths, wanted)
+    assert has_loaded(machine.paths, wanted)
 
 
 def test_an_api_server_that_is_there_has_not_taken_what_is_written_beside_it(machine):
@@ -116,10 +116,10 @@ def test_an_api_server_that_is_there_has_not_taken_what_is_written_beside_it(mac
     manifest.parent.mkdir(parents=True)
     manifest.touch()
     write_api_server_files(machine.paths, PodSecurity())
-    assert not has_taken(machine.paths, admission_file(PodSecurity()))
-    keep_taken(machine.paths, admission_file(PodSecurity()))
-    assert has_taken(machine.paths, admission_file(PodSecurity()))
-    assert not has_taken(machine.paths, admission_file(PodSecurity(level="restricted")))
+    assert not has_loaded(machine.paths, admission_file(PodSecurity()))
+    record_loaded(machine.paths, admission_file(PodSecurity()))
+    assert has_loaded(machine.paths, admission_file(PodSecurity()))
+    assert not has_loaded(machine.paths, admission_file(PodSecurity(level="restricted")))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"kind: AdmissionConfiguration"])

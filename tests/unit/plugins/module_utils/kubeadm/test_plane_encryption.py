@@ -14,7 +14,11 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import ApiServer, told, used_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import (
+    ApiServer,
+    used_files,
+    with_encryption_file,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import guards, written_with
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
@@ -23,7 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_
     encryption_arguments,
     parse_keys,
     render_keys,
-    tell_joiners,
+    set_arguments,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
@@ -97,7 +101,7 @@ def paths(tmp_path):
     found = KubernetesPaths(root=tmp_path)
     manifest = found.kubernetes / "manifests/kube-apiserver.yaml"
     manifest.parent.mkdir(parents=True)
-    manifest.write_text(told(MANIFEST.format(mount=encryption_path(found).parent), found))
+    manifest.write_text(with_encryption_file(MANIFEST.format(mount=encryption_path(found).parent), found))
     encryption_path(found).parent.mkdir()
     encryption_path(found).write_bytes(render_encryption(KEY))
     return found
@@ -201,7 +205,7 @@ def test_a_control_plane_in_clear_is_told_after_its_joiners(plane, programs, kub
     (joiners,) = load_documents(programs.config["data"]["ClusterConfiguration"])
     assert [one["name"] for one in joiners["apiServer"]["extraArgs"]][1] == "encryption-provider-config"
     assert programs.config["metadata"]["resourceVersion"] == "7"
-    assert not tell_joiners(kubectl, partial(encryption_arguments, path="/x"), check_mode=True)
+    assert not set_arguments(kubectl, partial(encryption_arguments, path="/x"), check_mode=True)
 
 
 def test_a_file_that_is_lost_is_no_key_at_all(plane, paths):
@@ -219,7 +223,7 @@ def test_a_file_that_is_lost_is_no_key_at_all(plane, paths):
 )
 def test_an_api_server_that_cannot_be_told_is_left_alone(paths, manifest):
     with pytest.raises(KubeadmError) as caught:
-        told(manifest, paths)
+        with_encryption_file(manifest, paths)
     assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: encryption at rest"
 
 

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import (
     SecretName,
-    closed_by,
+    key_of,
     rewrite,
     survey,
 )
@@ -50,7 +50,7 @@ class Store:
 def test_each_secret_is_counted_under_the_key_that_closes_it():
     found = survey(Store({"a/x": OLD, "a/y": NEW, "b/x": "identity", "b/z": OLD}))
     assert found.counts == {"identity": 1, OLD: 2, NEW: 1}
-    assert found.but(NEW) == (SecretName("a", "x"), SecretName("b", "x"), SecretName("b", "z"))
+    assert found.except_key(NEW) == (SecretName("a", "x"), SecretName("b", "x"), SecretName("b", "z"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_each_secret_is_counted_under_the_key_that_closes_it():
 )
 def test_what_another_provider_closed_is_named(value):
     with pytest.raises(KubeadmError) as caught:
-        closed_by(value)
+        key_of(value)
     assert caught.value.code == "ENCRYPTION_FOREIGN"
 
 

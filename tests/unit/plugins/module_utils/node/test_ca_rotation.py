@@ -81,10 +81,10 @@ class Machine:
 def test_a_control_plane_takes_the_cas_of_no_ticket(tmp_path, monkeypatch, plane):
     """They are in its files, and what its components run with would look different."""
     machine, taken = Machine(module.KubernetesPaths(root=tmp_path)), []
-    monkeypatch.setattr(module, "forget_serving", lambda *_arguments: False)
+    monkeypatch.setattr(module, "remove_serving_certificate", lambda *_arguments: False)
     monkeypatch.setattr(
         module,
-        "believe_as_kubelet",
+        "trust_as_kubelet",
         lambda _paths, authorities, *, restart: taken.append(authorities) or restart() or True,
     )
     if plane:
@@ -96,8 +96,8 @@ def test_a_control_plane_takes_the_cas_of_no_ticket(tmp_path, monkeypatch, plane
 
 def test_a_kubelet_with_another_certificate_is_started_anew_though_it_believes_whom_it_did(tmp_path, monkeypatch):
     machine = Machine(module.KubernetesPaths(root=tmp_path))
-    monkeypatch.setattr(module, "forget_serving", lambda *_arguments: True)
-    monkeypatch.setattr(module, "believe_as_kubelet", lambda *_arguments, **_options: False)
+    monkeypatch.setattr(module, "remove_serving_certificate", lambda *_arguments: True)
+    monkeypatch.setattr(module, "trust_as_kubelet", lambda *_arguments, **_options: False)
     module.believer(machine)(b"both")
     assert machine.told == ["kubelet"]
 

@@ -161,7 +161,7 @@ class Host:
         self.seconds += seconds
 
     # the static Pods
-    def is_well(self, component: str) -> bool:
+    def is_healthy(self, component: str) -> bool:
         text = (self.paths.kubernetes / f"manifests/{component}.yaml").read_text()
         return not (self.fails == component and text != manifest(component, OLD))
 

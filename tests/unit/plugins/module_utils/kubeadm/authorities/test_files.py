@@ -11,9 +11,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_files import (
     AuthorityFiles,
     PlaneRotation,
-    believe_as_kubelet,
-    forget_serving,
     observe_kubelet,
+    remove_serving_certificate,
+    trust_as_kubelet,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import (
     parse_successors,
@@ -91,7 +91,7 @@ def test_a_whole_way(files, pki, paths):
     files.make()
     old, new = before_and_after(files)
     known = files.known()
-    files.believe(bundles(old, new), known)
+    files.trust(bundles(old, new), known)
     found = files.observe(name="cp-1")
     assert (found.signers, found.trusted) == (old, bundles(old, new))
     assert not found.taken
@@ -104,16 +104,16 @@ def test_a_whole_way(files, pki, paths):
     assert "--root-ca-file=/etc/kubernetes/pki/ca.crt\n" in manifest
     assert list(split((paths.kubernetes / "pki/ca-signing.crt").read_bytes())) == [old["cluster"]]
 
-    files.lead(bundles(new, old), known)
+    files.activate(bundles(new, old), known)
     found = files.observe(name="cp-1")
     assert (found.signers, found.trusted) == (new, bundles(new, old))
     assert found.issued == {one.name: frozenset({old[one.name]}) for one in CERTIFYING}
     assert not found.taken
     assert list(split((paths.kubernetes / "pki/ca-signing.crt").read_bytes())) == [new["cluster"]]
 
-    files.believe(bundles(new), known)
-    assert files.forget()
-    assert not files.forget()
+    files.trust(bundles(new), known)
+    assert files.remove_staged()
+    assert not files.remove_staged()
     found = files.observe(name="cp-1")
     assert (found.trusted, found.staged, found.taken) == (bundles(new), {}, True)
     assert found.issued == {one.name: frozenset({""}) for one in CERTIFYING}, "leaves of the old one are nobody's"
@@ -124,7 +124,7 @@ def test_a_whole_way(files, pki, paths):
 def test_nothing_leads_that_does_not_lie_here(files):
     old = files.observe(name="cp-1").signers
     with pytest.raises(AttestedError) as caught:
-        files.lead(bundles(old), files.known())
+        files.activate(bundles(old), files.known())
     assert caught.value.code == "AUTHORITY_UNUSABLE"
 
 
@@ -132,11 +132,11 @@ class Killed(Exception):
     """The run ends here."""
 
 
-@pytest.mark.parametrize("phase", ["believe", "lead"])
+@pytest.mark.parametrize("phase", ["trust", "activate"])
 def test_wherever_a_run_is_killed_who_signs_is_believed_and_a_repetition_ends_it(files, phase, monkeypatch):
     files.make()
     old, new = before_and_after(files)
-    known, order = files.known(), bundles(old, new) if phase == "believe" else bundles(new, old)
+    known, order = files.known(), bundles(old, new) if phase == "trust" else bundles(new, old)
     left = [0]
     write = module.write_atomic
 
@@ -170,7 +170,7 @@ def test_a_kubelet_believes_what_both_of_its_files_name(files, paths):
     both = files.known()[old["cluster"]] + files.known()[new["cluster"]]
     paths.ca.write_bytes(both)
     assert observe_kubelet(paths, name="w-1").trusted == {old["cluster"]}
-    files.believe(bundles(old, new), files.known())
+    files.trust(bundles(old, new), files.known())
     found = observe_kubelet(paths, name="w-1")
     assert (found.name, found.trusted, found.issued) == ("w-1", {old["cluster"], new["cluster"]}, old["cluster"])
 
@@ -182,7 +182,7 @@ class Around:
         self.told = []
         self.sick = ""
 
-    def is_well(self, _component):
+    def is_healthy(self, _component):
         return True
 
     def restart(self, component):
@@ -231,7 +231,7 @@ def rotation(files, around):
 def test_components_start_anew_one_after_the_other_in_their_turns(files, rotation, around):
     files.make()
     old, new = before_and_after(files)
-    rotation.believe(bundles(old, new), files.known())
+    rotation.trust(bundles(old, new), files.known())
     etcd = ["turn", "members?", "etcd"]
     others = [
         word for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler") for word in ("turn", name)
@@ -244,7 +244,7 @@ def test_what_keeps_the_old_cas_in_memory_is_started_anew_before_all_is_said_to_
     files.make()
     old, new = before_and_after(files)
     around.sick = "services"
-    for deed, wanted in ((rotation.believe, bundles(old, new)), (rotation.issue, bundles(new, old))):
+    for deed, wanted in ((rotation.trust, bundles(old, new)), (rotation.issue, bundles(new, old))):
         with pytest.raises(KubeadmError):
             deed(wanted, files.known())
         assert not files.observe(name="cp-1").taken
@@ -255,11 +255,11 @@ def test_one_that_does_not_come_up_ends_it_and_a_repetition_starts_all_again(fil
     old, new = before_and_after(files)
     around.sick = "kube-apiserver"
     with pytest.raises(KubeadmError):
-        rotation.believe(bundles(old, new), files.known())
+        rotation.trust(bundles(old, new), files.known())
     assert around.told == ["turn", "members?", "etcd", "turn", "kube-apiserver", "free"]
     assert not files.observe(name="cp-1").taken
     around.sick = ""
-    rotation.believe(bundles(old, new), files.known())
+    rotation.trust(bundles(old, new), files.known())
     assert files.observe(name="cp-1").taken
 
 
@@ -296,20 +296,20 @@ def test_a_kubelet_that_was_not_started_anew_is_never_taken_for_one_that_was(fil
     """Between the two files it is started; a run that is killed there leaves the two different."""
     old, new = names_of_cluster(files)
     begins = known["old"] if len(ends) > 1 else known["old"] + known["new"]
-    assert believe_as_kubelet(kubelet, begins, restart=lambda: None) or len(ends) > 1
+    assert trust_as_kubelet(kubelet, begins, restart=lambda: None) or len(ends) > 1
     wanted = b"".join(known[name] for name in ends)
 
     def killed():
         raise Killed
 
     with pytest.raises(Killed):
-        believe_as_kubelet(kubelet, wanted, restart=killed)
+        trust_as_kubelet(kubelet, wanted, restart=killed)
     found = observe_kubelet(kubelet, name="w-1")
     assert found.trusted != found.named
     assert (found.trusted if len(ends) > 1 else found.named) == ({old} if len(ends) > 1 else {old, new})
     told = []
-    assert believe_as_kubelet(kubelet, wanted, restart=lambda: told.append("anew"))
-    assert not believe_as_kubelet(kubelet, wanted, restart=lambda: told.append("again"))
+    assert trust_as_kubelet(kubelet, wanted, restart=lambda: told.append("anew"))
+    assert not trust_as_kubelet(kubelet, wanted, restart=lambda: told.append("again"))
     assert told == ["anew"]
     found = observe_kubelet(kubelet, name="w-1")
     assert found.trusted == found.named == {old, new} - ({old} if len(ends) == 1 else set())
@@ -317,11 +317,11 @@ def test_a_kubelet_that_was_not_started_anew_is_never_taken_for_one_that_was(fil
 
 def test_a_certificate_to_serve_with_is_forgotten_once_another_ca_signs(kubelet, known):
     served = kubelet.kubelet_credential.with_name("kubelet-server-current.pem")
-    assert not forget_serving(kubelet, known["new"])
+    assert not remove_serving_certificate(kubelet, known["new"])
     served.write_bytes(kubelet.kubelet_credential.read_bytes())
-    assert not forget_serving(kubelet, known["old"] + known["new"])
+    assert not remove_serving_certificate(kubelet, known["old"] + known["new"])
     assert served.exists()
-    assert forget_serving(kubelet, known["new"] + known["old"])
+    assert remove_serving_certificate(kubelet, known["new"] + known["old"])
     assert not served.exists()
 
 

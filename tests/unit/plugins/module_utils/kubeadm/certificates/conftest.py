@@ -51,7 +51,7 @@ class Around:
         self.before_restart = lambda _component: None
         self.refusals = []
 
-    def is_well(self, component):
+    def is_healthy(self, component):
         self.slow[component] = self.slow.get(component, 0) - 1
         return component not in self.ill and self.slow[component] < 0
 

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certif
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import (
     CERTIFICATES,
-    NOBODY,
+    NO_COMPONENT,
     ORDER,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.leaf_certificate import Leaf
@@ -107,7 +107,7 @@ def test_a_component_whose_renewal_was_cut_off_is_renewed_again():
 
 def test_components_come_in_order_whatever_the_files_do():
     leaves = [leaf(name, left=DAY) for name in ("scheduler.conf", "apiserver", "etcd-server", "admin.conf")]
-    assert plan(leaves, now=NOW).components == (NOBODY, "etcd", "kube-apiserver", "kube-scheduler")
+    assert plan(leaves, now=NOW).components == (NO_COMPONENT, "etcd", "kube-apiserver", "kube-scheduler")
     assert bool(plan(leaves, now=NOW))
     assert not plan([leaf()], now=NOW)
 
