@@ -114,7 +114,7 @@ steps:
       type: bool
   sample:
     - name: etcd
-      title: Renew the certificates of etcd and start it anew (etcd-peer)
+      title: Renew the certificates of etcd and restart it (etcd-peer)
       seconds: 31.2
       changed: true
 """

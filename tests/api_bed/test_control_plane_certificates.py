@@ -318,7 +318,7 @@ def test_a_component_that_is_not_well_gets_back_what_it_had(paths: KubernetesPat
     renewal, _kubeadm, around = renewal_on(paths)
     around.sick = {"kube-apiserver"}
     before = contents(paths)
-    with pytest.raises(KubeadmError, match="it runs with the files before") as caught:
+    with pytest.raises(KubeadmError, match="it runs with the old files") as caught:
         renewal.apply(only(renewal.plan(at_once=True), "kube-apiserver"))
     assert caught.value.reason is Reason.CONTROL_PLANE_RENEWAL_UNDONE
     assert around.told == ["turn", "kube-apiserver?", "kube-apiserver", "kube-apiserver", "free"]

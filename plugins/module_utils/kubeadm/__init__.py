@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kubernetes by kubeadm: clusters, nodes, certificates, etcd members, the API endpoint."""
+"""Kubernetes with kubeadm: clusters, nodes, certificates, etcd members, the API endpoint."""

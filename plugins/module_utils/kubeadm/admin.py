@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An admin's certificate: over a key that never left the admin's machine, short, not in a group of the system."""
+"""Client certificates of admins: short-lived, outside the system: groups, for keys that stay on the admin's machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 ADMIN_GROUP = "kubeadm:cluster-admins"
-"""kubeadm binds this group to cluster-admin; unlike system:masters the binding can be taken away."""
+"""kubeadm binds this group to cluster-admin. Unlike the rights of system:masters, the binding can be removed."""
 MAX_HOURS = 8760
-"""A year: Kubernetes revokes no client certificate."""
+"""One year. Kubernetes cannot revoke a client certificate, so its lifetime is limited."""
 
 _SITE_ADMIN = "attested:admin"  # admin_access.ADMIN_USER, which this package does not import
 _RESERVED = ("system:", "attested:")
@@ -34,16 +34,17 @@ _LIMIT = 1 << 16
 
 
 def groups_of(name: str, groups: Sequence[str] | None) -> tuple[str, ...]:
-    """Return ``groups``, each once; where none were said, those of the site's own admin, and none of anybody else."""
+    """Return ``groups`` without duplicates. ``None`` means ADMIN_GROUP for the site's own admin, else no group."""
     if groups is None:
         return (ADMIN_GROUP,) if name == _SITE_ADMIN else ()
     return tuple(dict.fromkeys(groups))
 
 
 def require_subject(name: str, groups: Sequence[str], hours: int) -> None:
-    """Raise OPTION_INVALID for a user, groups or a life that no admin's certificate may have.
+    """Raise OPTION_INVALID if an admin's certificate must not have this user, group or lifetime.
 
-    Users and groups of the system are Kubernetes' own, those that begin with attested: are our services and machines.
+    The prefix ``system:`` belongs to Kubernetes, the prefix ``attested:`` to the services and machines of this
+    collection.
     """
     if not _NAME.fullmatch(name) or (name.startswith(_RESERVED) and name != _SITE_ADMIN):
         raise _refused("a user name", "begins with neither system: nor attested:", name)
@@ -65,10 +66,10 @@ def issue_admin_certificate(
     name: str | None = None,
     groups: Sequence[str] = (ADMIN_GROUP,),
 ) -> bytes:
-    """Return a client certificate (PEM) over the key of ``request`` (PEM), for ``name`` in ``groups``, for ``hours``.
+    """Return a client certificate (PEM) for the key of ``request`` (PEM), in ``groups``, valid for ``hours``.
 
-    Of the request only the key counts, and its one common name, which has to be ``name`` where that is given. Raises
-    ADMIN_REQUEST_INVALID, and what `require_subject` raises.
+    Only the key and the single common name of the request are used. The common name must be ``name`` if ``name`` is
+    given. Raises ADMIN_REQUEST_INVALID, and the errors of `require_subject`.
     """
     wanted = _parsed(request)
     names = wanted.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The admin's word on a machine, written into its identity in the cluster: what is asked, decided, and patched."""
+"""Change the admission of a machine: plan the change of its identity object, and patch that object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-# What a control plane held, and what whoever has it could still do: said where one goes and nothing is rotated.
+# The secrets that a control plane held, and what an attacker who has them can do. An admin who removes a control plane
+# without a rotation reads this list.
 
 AUTHORITIES = "rotate_authorities"
 ENCRYPTION = "rotate_encryption_key"
@@ -30,9 +31,9 @@ MASTER = "rotate_master_secret"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One secret: its name, where it lay, what it is good for, and when that ends by itself.
+    """One secret: its name, its place, what it permits, and when it expires without a rotation.
 
-    ``rotated``: the playbook that makes it worthless; empty where none does.
+    ``rotated`` names the playbook that replaces the secret; empty if there is no such playbook.
     """
 
     what: str
@@ -43,8 +44,8 @@ class Held:
 
     def as_result(self) -> dict[str, str]:
         """Return plain values for a module's result."""
-        said = {"what": self.what, "where": self.where, "could": self.could, "ends": self.ends}
-        return {**said, "rotated": self.rotated}
+        values = {"what": self.what, "where": self.where, "could": self.could, "ends": self.ends}
+        return {**values, "rotated": self.rotated}
 
 
 HELD = (
@@ -117,16 +118,16 @@ HELD = (
         ends="at most 72 hours after its last ticket; what kubeadm made for the first control plane, a year after that",
     ),
 )
-"""The site's policy key is not among them: no machine can sign who is one of the cluster, and which boots count."""
+"""The site's policy key is not in the list: no machine holds it, so no machine can sign a policy."""
 
 
 def held_by(identity: Mapping[str, Any]) -> tuple[Held, ...]:
-    """Return what the machine of an identity (as in YAML) held beyond what is its own; a worker held none of it."""
+    """Return the cluster's secrets that the machine of an identity (as in YAML) held; empty for a worker."""
     return HELD if identity["spec"]["role"] == Role.CONTROL_PLANE.value else ()
 
 
 def require_nothing_held(identity: Mapping[str, Any]) -> None:
-    """Raise HELD_KEYS_NOT_ROTATED for a control plane, naming all of it: nobody has said what is rotated then."""
+    """Raise HELD_KEYS_NOT_ROTATED for a control plane, and list every secret that it held."""
     held = held_by(identity)
     if held:
         listed = "; ".join(f"{one.what} ({one.where}): could {one.could}, ends {one.ends}" for one in held)
@@ -141,15 +142,15 @@ _KIND = "nodeidentities.attested-kubernetes.dev"
 _CERTIFICATE_LIFE = timedelta(hours=72)
 
 HELD_AUTHORITY = "attested-kubernetes.dev/held-authority"
-"""On the identity of a control plane that was revoked as compromised: the name of the cluster CA that it had."""
+"""Annotation on the identity of a control plane revoked as compromised: the name of the cluster CA that it held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionChange:
-    """What the admin says: of which machine (name of identity or node), and which node a waiting one becomes.
+    """The change that the admin requests. ``name`` is the name of an identity or of a node.
 
-    ``compromised``: somebody else may have what the machine held; ``authority`` names the cluster CA that is rotated
-    then, with all that goes with it.
+    ``node_name`` is the node that a waiting machine becomes. ``compromised`` means that an attacker may have the
+    machine's secrets. In that case ``authority`` names the cluster CA that the rotation replaces.
     """
 
     name: str
@@ -162,7 +163,7 @@ class AdmissionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionPlan:
-    """The identity as it is, and the merge patch that makes it what was asked for; an empty one is nothing to do."""
+    """The current identity and the merge patch that makes the requested change. An empty patch changes nothing."""
 
     identity: Mapping[str, Any]
     patch: Mapping[str, Any]
@@ -174,25 +175,28 @@ class AdmissionPlan:
 
     @property
     def certificate_until(self) -> str:
-        """When every certificate that came with a ticket has ended (ISO 8601); empty if it never got one.
+        """The time by which every certificate from a ticket has expired (ISO 8601); empty if there was no ticket.
 
-        Counted from the last ticket's end, a quarter of an hour after its certificate was made: never too early. A
-        push of evidence brings no certificate and changes nothing here; kubeadm's own, of the first control plane's
-        kubelet, came with no ticket.
+        The time is counted from the expiry of the last ticket, a quarter of an hour after the certificate was issued,
+        so it is never too early. Pushed evidence issues no certificate. The kubelet certificate that kubeadm made on
+        the first control plane is not covered, because it came without a ticket.
         """
         expires = self.identity.get("status", {}).get("tickets", {}).get("expires", "")
         return (datetime.fromisoformat(expires) + _CERTIFICATE_LIFE).isoformat() if expires else ""
 
 
 def plan_admission(identities: Sequence[Mapping[str, Any]], change: AdmissionChange) -> AdmissionPlan:
-    """Return what is to patch.
+    """Return the plan of the change.
 
-    Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (the policy
-    alone leads back), IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another one
-    has it),
-    EK_ALIAS_TAKEN (its key is the second one of a machine that is known already),
-    IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone),
-    IDENTITY_LAST_CONTROL_PLANE or HELD_KEYS_NOT_ROTATED (a compromised control plane, and no authority to rotate).
+    Raises `PolicyError`:
+    IDENTITY_NOT_FOUND if no identity or several identities match the name;
+    IDENTITY_REVOKED if the identity is revoked, because only the policy can admit it again;
+    IDENTITY_NAME_WANTED if a waiting machine has no node name yet;
+    IDENTITY_AMBIGUOUS if another machine has the node name;
+    EK_ALIAS_TAKEN if the machine's key is the second key of another machine;
+    IDENTITY_NEEDS_SIGNATURE for a control plane, because only the site's signed policy approves it;
+    IDENTITY_LAST_CONTROL_PLANE if no other approved control plane exists;
+    HELD_KEYS_NOT_ROTATED for a compromised control plane if the admin names no CA to rotate.
     """
     identity = _find(identities, change.name)
     if change.compromised and not _held_authority(identity, change):
@@ -215,7 +219,7 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], change: AdmissionCha
 
 
 def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `node_admission` is asked for; raises `PolicyError`, KUBECTL_FAILED."""
+    """Run the module `node_admission`; raises `PolicyError`, KUBECTL_FAILED."""
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     change = AdmissionChange(
         name=params["name"],
@@ -228,11 +232,11 @@ def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
     plan = plan_admission(kubectl.read((_KIND,)), change)
     if plan.patch and not check_mode:
         kubectl.patch(_KIND, plan.name, plan.patch)
-    return Result(changed=bool(plan.patch), values=_told(plan, change), diff=_difference(plan))
+    return Result(changed=bool(plan.patch), values=_values(plan, change), diff=_difference(plan))
 
 
 def _metadata(identity: Mapping[str, Any], change: AdmissionChange, *, changes: bool) -> dict[str, Any]:
-    """Return what is written beside the spec: that it was revoked, and once which cluster CA a control plane held."""
+    """Return the metadata to write: the label of a revocation, and the annotation with the cluster CA it held."""
     if change.admission is not Admission.REVOKED:
         return {}
     labels = {"labels": {REVOKED_LABEL: "true"}} if changes else {}
@@ -243,9 +247,9 @@ def _metadata(identity: Mapping[str, Any], change: AdmissionChange, *, changes: 
 
 
 def _held_authority(identity: Mapping[str, Any], change: AdmissionChange) -> str:
-    """Return the cluster CA that a compromised control plane held: what was written down first, else what is said now.
+    """Return the cluster CA that a compromised control plane held: the annotated CA, else the CA of the request.
 
-    Once it was rotated another one is in force, which that machine never had.
+    The annotation wins, because after the rotation the cluster has another CA that the machine never held.
     """
     if not change.compromised or not held_by(identity):
         return ""
@@ -257,7 +261,7 @@ def _annotations(identity: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _find(identities: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    """Return the identity of this name, or the one that is this node now; a revoked one only if no other is."""
+    """Return the identity with this name, else the identity of this node. A live identity wins over a revoked one."""
     found = [one for one in identities if one["metadata"]["name"] == name]
     found = found or [one for one in identities if one["spec"]["nodeName"] == name]
     live = [one for one in found if one["spec"]["admission"] != Admission.REVOKED.value]
@@ -320,7 +324,7 @@ def _require_another_control_plane(identities: Sequence[Mapping[str, Any]], iden
         )
 
 
-def _told(plan: AdmissionPlan, change: AdmissionChange) -> dict[str, Any]:
+def _values(plan: AdmissionPlan, change: AdmissionChange) -> dict[str, Any]:
     spec, status = plan.identity["spec"], plan.identity.get("status", {})
     return {
         "identity": plan.name,

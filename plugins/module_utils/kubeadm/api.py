@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API server as one node sees it: its own Node object, read and told of with its own credential."""
+"""Client of the API server with the kubelet's credential: reads the node's own Node object and writes conditions."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _PATCH = {**_READ, "Content-Type": "application/strategic-merge-patch+json"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A Node object: boot and version that its kubelet reported last, whether it is Ready, the subnet of its pods.
+    """The fields of a Node object that this collection reads.
 
-    ``reported``: when its kubelet said last whether it is Ready, as the API writes it (UTC), empty where it never did.
+    ``boot_id`` and ``kubelet_version`` are the values that the kubelet reported last. ``reported`` is the last
+    heartbeat of the condition Ready, as the API writes it (UTC); empty if there is none.
     """
 
     name: str
@@ -55,26 +56,26 @@ class NodeReader(Protocol):
     """Reads one Node object."""
 
     def node(self, name: str) -> NodeView | None:
-        """Return the object, None when there is none; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
+        """Return the object, or None if it does not exist; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
 
 
 class Health(Protocol):
-    """Says whether an API server is ready."""
+    """Checks whether an API server is ready."""
 
     def is_ready(self) -> bool:
-        """Say so now; a server out of reach is not ready."""
+        """Return whether the server is ready now; an unreachable server is not ready."""
 
 
 class LocalHealth:
-    """Asks the API server of this machine for its health, as anybody may."""
+    """Reads the health of this machine's API server without a credential."""
 
     def __init__(self, *, ca: Path, address: str) -> None:
-        """Keep the CA's certificate and the address that the server listens on."""
+        """Store the path of the CA certificate and the address that the server listens on."""
         self._ca = ca
         self._address = address
 
     def is_ready(self) -> bool:
-        """Say whether /readyz answers 200."""
+        """Return whether /readyz returns status 200."""
         try:
             context = ssl.create_default_context(cafile=str(self._ca))
             connection = http.client.HTTPSConnection(self._address, API_PORT, timeout=_TIMEOUT_SECONDS, context=context)
@@ -98,27 +99,27 @@ class _Server:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """A connection whose server proves to be ``name``, wherever it was dialled."""
+    """A TLS connection that checks the server's certificate against ``name``, not against the dialled address."""
 
     def __init__(self, server: _Server, context: ssl.SSLContext) -> None:
-        """Dial ``server``."""
+        """Store the server and the TLS context; `connect` dials."""
         super().__init__(server.host, server.port, timeout=_TIMEOUT_SECONDS, context=context)
         self._name = server.name
         self._tls = context
 
     def connect(self) -> None:
-        """Connect; raises `ssl.SSLError` where the certificate is not for that name."""
+        """Connect; raises `ssl.SSLError` if the certificate is not valid for the server's name."""
         http.client.HTTPConnection.connect(self)
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
 class KubeconfigNodeReader:
-    """Reads with a kubeconfig whose credential is a file (the kubelet's own)."""
+    """Reads with a kubeconfig that names a credential file, as the kubelet's kubeconfig does."""
 
     def __init__(self, kubeconfig: Path, *, credential: Path | None = None) -> None:
-        """Keep the path; it is read at each call, because a renewal replaces the credential.
+        """Store the path. The file is read at each call, because a renewal replaces the credential.
 
-        ``credential`` is a PEM file with certificate and key that is tried instead of the one that it names.
+        ``credential`` is a PEM file with certificate and key to use instead of the files that the kubeconfig names.
         """
         self._path = kubeconfig
         self._credential = credential
@@ -129,18 +130,18 @@ class KubeconfigNodeReader:
         return None if body is None else _view(body)
 
     def api_servers(self) -> tuple[str, ...]:
-        """Return host:port of each API server, as they themselves keep it in the Service default/kubernetes.
+        """Return host:port of each API server from the endpoints of the Service default/kubernetes.
 
-        Raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED.
+        The API servers maintain these endpoints. Raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED.
         """
         body = self._read("/api/v1/namespaces/default/endpoints/kubernetes", "the endpoints of Service kubernetes")
         return () if body is None else _api_servers(body)
 
     def _read(self, path: str, what: str) -> bytes | None:
-        """Return the object at ``path``, None where there is none."""
-        return _answered(*self._ask("GET", path), deed="read", what=what)
+        """Return the object at ``path``, or None if it does not exist."""
+        return _checked(*self._request("GET", path), verb="read", what=what)
 
-    def _ask(self, method: str, path: str, *, patch: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+    def _request(self, method: str, path: str, *, patch: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         server = _server(read_bytes(self._path, limit=_LIMIT))
         try:
             context = ssl.create_default_context(cadata=server.ca)
@@ -161,38 +162,38 @@ class KubeconfigNodeReader:
 
 
 class KubeconfigNodeWriter(KubeconfigNodeReader):
-    """Reads the conditions of the kubelet's own Node and writes one; the API server lets it write no other Node's."""
+    """Reads and writes the conditions of the kubelet's own Node. The API server refuses writes to other Nodes."""
 
     def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
-        """Return the conditions of Node ``name``, None where there is no such Node; raises as `node` does."""
+        """Return the conditions of Node ``name``, or None if the Node does not exist; raises as `node` does."""
         body = self._read(f"{_NODES}/{name}", f"Node {name}")
         return None if body is None else _conditions(body)
 
     def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
         """Merge one condition by its type into the status of Node ``name``, as the kubelet does; raises as `node` does.
 
-        A Node that is gone by then has no conditions either.
+        A Node that was deleted in the meantime is no error.
         """
         patch = {"status": {"conditions": [condition]}}
-        _answered(*self._ask("PATCH", f"{_NODES}/{name}/status", patch=patch), deed="write", what=f"Node {name}")
+        _checked(*self._request("PATCH", f"{_NODES}/{name}/status", patch=patch), verb="write", what=f"Node {name}")
 
 
-def _answered(status: int, body: bytes, *, deed: str, what: str) -> bytes | None:
-    """Return the answer to a request, None where there is no such object."""
+def _checked(status: int, body: bytes, *, verb: str, what: str) -> bytes | None:
+    """Return the body of a response, or None if the object does not exist."""
     if status == http.client.NOT_FOUND:
         return None
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         raise KubeadmError(
-            f"expected an API server that lets the kubelet's certificate {deed} {what}, it said {status}",
+            f"expected an API server that lets the kubelet's certificate {verb} {what}, got status {status}",
             reason=Reason.KUBELET_CREDENTIAL_REFUSED,
         )
     if status != http.client.OK:
-        raise KubeadmError(f"expected {what}, the API server said {status}", reason=Reason.API_UNREACHABLE)
+        raise KubeadmError(f"expected {what}, got status {status} from the API server", reason=Reason.API_UNREACHABLE)
     return body
 
 
 def wait_ready(health: Health, *, clock: Clock, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
-    """Wait until the API server of this machine says that it is ready; raises API_UNREACHABLE."""
+    """Wait until the API server of this machine is ready; raises API_UNREACHABLE."""
     deadline = clock.monotonic() + timeout_seconds
     while not health.is_ready():
         if clock.monotonic() > deadline:
@@ -203,7 +204,7 @@ def wait_ready(health: Health, *, clock: Clock, timeout_seconds: float = READY_T
 
 
 def wait_registered(reader: NodeReader, name: str, *, boot_id: str, clock: Clock, timeout_seconds: float) -> NodeView:
-    """Wait until Node ``name`` reports this very boot (an older report is stale); raises NODE_NOT_REGISTERED."""
+    """Wait until Node ``name`` reports the boot ``boot_id`` (another boot is stale); raises NODE_NOT_REGISTERED."""
     deadline = clock.monotonic() + timeout_seconds
     last = "there is none"
     while True:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API server of this control plane: what its manifest tells it, and which encryption file it uses at this moment.
+"""The API server of this control plane: its arguments in the manifest, and the encryption file that it uses.
 
-It reads the file again once a minute, and says the hash of the one that it uses among its metrics.
+The API server reads the encryption file again once a minute. A metric holds the hash of the file in use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 TAKEN_SECONDS = 240
-"""Two of its minutes, and the half minute and more that one needs that has to start."""
+"""Two reload intervals of a minute, and the time that an API server needs to start."""
 
 _LOOK_SECONDS = 2
 _LIMIT = 1 << 16
@@ -41,43 +41,42 @@ _USED = re.compile(
 
 
 class ApiServer:
-    """The static pod beside us, asked at its own address."""
+    """The API server of this machine (a static pod), reached at its own address."""
 
     def __init__(self, paths: KubernetesPaths, kubectl: Kubectl, *, clock: Clock) -> None:
-        """Keep where its files lie and how it is asked."""
+        """Store the paths, the client and the clock."""
         self._paths = paths
         self._kubectl = kubectl
         self._clock = clock
 
     @property
     def names_encryption_file(self) -> bool:
-        """Whether its manifest names an encryption file."""
+        """Whether the manifest names an encryption file."""
         return f"--{ENCRYPTION_ARGUMENT}=" in self._manifest()
 
     def uses(self, content: bytes) -> bool:
-        """Say whether it encrypts as a file with ``content`` says; raises KUBECTL_FAILED."""
+        """Return whether the API server uses an encryption file with ``content``; raises KUBECTL_FAILED."""
         return hashlib.sha256(content).hexdigest() in used_files(self.metrics())
 
     def metrics(self) -> str:
-        """Return its metrics; raises KUBECTL_FAILED, CONTROL_PLANE_MANIFEST_MALFORMED."""
+        """Return the metrics as text; raises KUBECTL_FAILED, CONTROL_PLANE_MANIFEST_MALFORMED."""
         return self._kubectl.raw("/metrics", server=self._url())
 
     def name_encryption_file(self) -> bool:
-        """Name the encryption file in its manifest, which restarts it; return whether it was not named there yet.
+        """Add the encryption file to the manifest, which restarts the API server; return whether it was missing.
 
-        Raises CONTROL_PLANE_MANIFEST_MALFORMED for a manifest that is not kubeadm's, or that hides the file from the
-        API server.
+        Raises CONTROL_PLANE_MANIFEST_MALFORMED if the manifest is not kubeadm's, or does not mount the file's
+        directory.
         """
         if self.names_encryption_file:
             return False
-        return write_atomic(
-            self._manifest_path, with_encryption_file(self._manifest(), self._paths).encode(), mode=_MODE
-        )
+        manifest = with_encryption_file(self._manifest(), self._paths)
+        return write_atomic(self._manifest_path, manifest.encode(), mode=_MODE)
 
     def wait(self, content: bytes) -> None:
-        """Wait until it uses ``content``; raises ENCRYPTION_NOT_TAKEN. One that restarts is asked again."""
+        """Wait until the API server uses ``content``; raises ENCRYPTION_NOT_TAKEN. Failed requests are retried."""
         deadline = self._clock.monotonic() + TAKEN_SECONDS
-        last = "it uses another one"
+        last = "it uses another file"
         while self._clock.monotonic() < deadline:
             try:
                 if self.uses(content):
@@ -99,7 +98,7 @@ class ApiServer:
         return read_bytes(self._manifest_path, limit=_LIMIT).decode("utf-8", "replace")
 
     def _url(self) -> str:
-        """Return its own address: the name of the cluster's endpoint would lead to any API server."""
+        """Return the URL of this API server. The name of the cluster's endpoint can resolve to another API server."""
         manifest = self._manifest()
         address, port = _ADDRESS.search(manifest), _PORT.search(manifest)
         if address is None:
@@ -112,7 +111,7 @@ class ApiServer:
 
 
 def used_files(metrics: str) -> frozenset[str]:
-    """Return the SHA-256 of the encryption file that an API server uses, by its metrics; none where it has none."""
+    """Return the SHA-256 of the encryption file in use from an API server's metrics; empty if it uses no file."""
     return frozenset(_USED.findall(metrics))
 
 

@@ -1,12 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of one control plane's authorities: looked at, believed, and given successors that first lie beside them.
+"""The CA files of one control plane: read them, stage successors, trust successors, and sign with successors.
 
-    /etc/kubernetes/pki                     what is in force; each file is written by one rename
-    /etc/kubernetes/attested-authorities    the successors, and the mark of what the components run with; root's alone
+    /etc/kubernetes/pki                     the files in use; each file is written by one rename
+    /etc/kubernetes/attested-authorities    the staged successors, and a hash of the files that the components run
+                                            with; readable by root only
 
-Whom a file believes it names before anything is signed by him, so a kill between two files refuses nobody.
+Every file trusts a new CA before that CA signs anything, so a process killed between two files breaks no connection.
 """
 
 from __future__ import annotations
@@ -51,44 +52,44 @@ _SIGNING_ARGUMENT = b"--cluster-signing-cert-file="
 
 
 class AuthorityFiles:
-    """One control plane's files, of the phases of `AuthorityPhase`."""
+    """The CA files of one control plane, in the phases of `AuthorityPhase`."""
 
     def __init__(self, paths: KubernetesPaths, *, clock: Clock) -> None:
-        """Keep where they lie."""
+        """Store the paths and the clock."""
         self._paths = paths
-        self._beside = paths.kubernetes / _NAME
+        self._staging = paths.kubernetes / _NAME
         self._clock = clock
 
     def observe(self, *, name: str) -> PlaneAuthorities:
-        """Return what is there, of the control plane ``name``; raises AUTHORITY_UNUSABLE, FILE_UNUSABLE."""
+        """Return the state of the control plane ``name``; raises AUTHORITY_UNUSABLE, FILE_UNUSABLE."""
         staged = self.staged()
         return PlaneAuthorities(
             name=name,
             signers={one.name: private_name(self._read(one.private)) for one in AUTHORITIES},
-            trusted={one.name: tuple(self._halves(one)) for one in AUTHORITIES},
+            trusted={one.name: tuple(self._public_keys(one)) for one in AUTHORITIES},
             issued={one.name: frozenset(self._issued(one)) for one in CERTIFYING},
             staged={name: require_pair(one, certified=_certified(name)) for name, one in staged.items()},
-            taken=not self._beside.exists() or self._mark() == self._seen(),
+            taken=not self._staging.exists() or self._mark() == self._seen(),
             since=datetime.fromtimestamp((self._paths.root / SERVICE_ACCOUNTS.private).stat().st_mtime, tz=UTC),
         )
 
     def known(self) -> dict[str, bytes]:
-        """Return every public half that lies here, by name; nothing of it is secret."""
-        believed = {name: pem for one in AUTHORITIES for name, pem in self._halves(one).items()}
-        return believed | {name: pem for one in self.staged().values() for name, pem in split(one.public).items()}
+        """Return the certificates and public keys (PEM) on this machine by key name; none of them is secret."""
+        trusted = {name: pem for one in AUTHORITIES for name, pem in self._public_keys(one).items()}
+        return trusted | {name: pem for one in self.staged().values() for name, pem in split(one.public).items()}
 
     def staged(self) -> dict[str, Successor]:
-        """Return the successors that lie beside the files, by authority; to be sealed before they go anywhere."""
-        return {one.name: self._staged_one(one) for one in AUTHORITIES} if self._beside.exists() else {}
+        """Return the staged successors by authority; seal them before they leave the machine."""
+        return {one.name: self._staged_one(one) for one in AUTHORITIES} if self._staging.exists() else {}
 
     def make(self) -> None:
-        """Make a successor of each authority where none lies here; nothing uses it."""
+        """Make and stage a successor of each authority unless successors are staged; no component uses them yet."""
         now = self._clock.now()
-        if not self._beside.exists():
+        if not self._staging.exists():
             self.stage({one.name: make_successor(self._read(one.public), now=now) for one in AUTHORITIES})
 
     def stage(self, successors: Mapping[str, Successor]) -> bool:
-        """Lay successors beside the files, all of them or none; return whether that changed anything.
+        """Write all successors to the staging directory by one rename; return whether that changed anything.
 
         Raises AUTHORITY_UNUSABLE, FILE_UNUSABLE.
         """
@@ -98,57 +99,57 @@ class AuthorityFiles:
             require_pair(successor, certified=_certified(name))
         if self.staged() == dict(successors):
             return False
-        fresh = self._beside.with_name(f".{_NAME}")
+        fresh = self._staging.with_name(f".{_NAME}")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700, parents=True)
         for one in AUTHORITIES:
             write_atomic(fresh / f"{one.name}.pub", successors[one.name].public, mode=_PUBLIC)
             write_atomic(fresh / f"{one.name}.key", successors[one.name].private, mode=_PRIVATE)
-        shutil.rmtree(self._beside, ignore_errors=True)
-        fresh.rename(self._beside)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        fresh.rename(self._staging)
         return True
 
     def trust(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
-        """Name in each file whom it believes, the first of them whoever signs here; raises AUTHORITY_UNUSABLE."""
+        """Write the CAs of ``bundles`` to each file, the signing CA first; raises AUTHORITY_UNUSABLE."""
         contents = {one: join(bundles[one.name], known) for one in AUTHORITIES}
         self._point_signing()
         for one, content in contents.items():
             write_atomic(self._paths.root / one.public, content, mode=_PUBLIC)
         self._write_signing()
-        self._tell_kubeconfigs()
+        self._write_kubeconfigs()
 
     def activate(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
-        """Let the successors sign from now on; a kill in between leaves what a repetition sets right.
+        """Sign with the successors from now on. A repetition repairs the files after a kill.
 
-        Raises AUTHORITY_UNUSABLE where they do not lie here.
+        Raises AUTHORITY_UNUSABLE if the successors are not staged.
         """
         staged = self.staged()
         for one in AUTHORITIES:
             if one.name not in staged or bundles[one.name][0] != private_name(staged[one.name].private):
-                raise unusable(f"expected the successor of {one.name} beside the files, it is not there")
+                raise unusable(f"expected the successor of {one.name} in {self._staging}, found none")
         self.trust(bundles, known)
         for one in AUTHORITIES:
             write_atomic(self._paths.root / one.private, staged[one.name].private, mode=_PRIVATE)
 
     def mark(self) -> None:
-        """Write down that every component runs with the files as they are now."""
-        write_atomic(self._beside / _MARK, self._seen(), mode=_PRIVATE)
+        """Record that every component runs with the current files."""
+        write_atomic(self._staging / _MARK, self._seen(), mode=_PRIVATE)
 
     def remove_staged(self) -> bool:
-        """Remove what lies beside the files; return whether there was anything."""
-        if not self._beside.exists():
+        """Remove the staging directory; return whether it existed."""
+        if not self._staging.exists():
             return False
-        gone = self._beside.with_name(f".{_NAME}")
+        gone = self._staging.with_name(f".{_NAME}")
         shutil.rmtree(gone, ignore_errors=True)
-        self._beside.rename(gone)  # what is half removed is not taken for successors
+        self._staging.rename(gone)  # A partly removed directory must not count as staged successors.
         shutil.rmtree(gone)
         return True
 
-    def _halves(self, one: Authority) -> dict[str, bytes]:
+    def _public_keys(self, one: Authority) -> dict[str, bytes]:
         return split(self._read(one.public))
 
     def _issued(self, one: Authority) -> Iterator[str]:
-        authorities = self._halves(one)
+        authorities = self._public_keys(one)
         for certificate in CERTIFICATES:
             if certificate.authority == one.public:
                 yield signer_of(self._shown(certificate), authorities)
@@ -159,11 +160,11 @@ class AuthorityFiles:
             return data
         found = embedded_credential(data)
         if found is None:
-            raise unusable(f"expected a certificate inside of /{certificate.path}, it names a file")
+            raise unusable(f"expected an embedded certificate in /{certificate.path}, it names a file")
         return found.certificate
 
     def _point_signing(self) -> None:
-        """Let the controller manager sign with a file of its own: it does not start where that holds two CAs."""
+        """Give the controller manager its own signing file: it does not start if the file holds two CAs."""
         path = self._paths.kubernetes / "manifests/kube-controller-manager.yaml"
         manifest = read_bytes(path, limit=_LIMIT)
         before = _SIGNING_ARGUMENT + b"/etc/kubernetes/pki/ca.crt"
@@ -173,10 +174,10 @@ class AuthorityFiles:
             write_atomic(path, manifest.replace(before, after), mode=_PRIVATE)
 
     def _write_signing(self) -> None:
-        first = next(iter(self._halves(CLUSTER).values()))
+        first = next(iter(self._public_keys(CLUSTER).values()))
         write_atomic(self._paths.kubernetes / _SIGNING, first, mode=_PUBLIC)
 
-    def _tell_kubeconfigs(self) -> None:
+    def _write_kubeconfigs(self) -> None:
         authorities = read_bytes(self._paths.ca, limit=_LIMIT)
         for name in KUBECONFIGS:
             path = self._paths.kubernetes / name
@@ -184,7 +185,7 @@ class AuthorityFiles:
                 write_atomic(path, trusting(read_bytes(path, limit=_LIMIT), authorities), mode=_PRIVATE)
 
     def _seen(self) -> bytes:
-        """Return a hash of everything that a component reads when it starts."""
+        """Return a hash of all files that a component reads when it starts."""
         files = [path for one in AUTHORITIES for path in (one.public, one.private)]
         files += [path for one in CERTIFICATES for path in one.files]
         digest = hashlib.sha256()
@@ -193,11 +194,11 @@ class AuthorityFiles:
         return digest.hexdigest().encode("ascii")
 
     def _mark(self) -> bytes:
-        path = self._beside / _MARK
+        path = self._staging / _MARK
         return read_bytes(path, limit=_LIMIT) if path.exists() else b""
 
     def _staged_one(self, one: Authority) -> Successor:
-        public, private = (read_bytes(self._beside / f"{one.name}.{half}", limit=_LIMIT) for half in ("pub", "key"))
+        public, private = (read_bytes(self._staging / f"{one.name}.{end}", limit=_LIMIT) for end in ("pub", "key"))
         return Successor(public=public, private=private)
 
     def _read(self, path: object) -> bytes:
@@ -205,7 +206,7 @@ class AuthorityFiles:
 
 
 def observe_kubelet(paths: KubernetesPaths, *, name: str) -> KubeletAuthorities:
-    """Return whom the kubelet of node ``name`` believes as client and as server, and who signed what it shows.
+    """Return the CAs that the kubelet of node ``name`` trusts, and the CA that signed its client certificate.
 
     Raises AUTHORITY_UNUSABLE, FILE_UNUSABLE, KUBECONFIG_MALFORMED.
     """
@@ -220,9 +221,9 @@ def observe_kubelet(paths: KubernetesPaths, *, name: str) -> KubeletAuthorities:
 
 
 def remove_serving_certificate(paths: KubernetesPaths, authorities: bytes) -> bool:
-    """Forget the certificate that the kubelet serves with where the first of ``authorities`` did not sign it.
+    """Remove the kubelet's serving certificate if the first CA of ``authorities`` (PEM) did not sign it.
 
-    Returns whether it did. A kubelet that has none asks for one when it starts.
+    Returns whether the certificate was removed. A kubelet without a serving certificate requests one when it starts.
     """
     served = paths.kubelet_credential.with_name("kubelet-server-current.pem")
     (name, first), *_others = split(authorities).items()
@@ -233,10 +234,10 @@ def remove_serving_certificate(paths: KubernetesPaths, authorities: bytes) -> bo
 
 
 def trust_as_kubelet(paths: KubernetesPaths, authorities: bytes, *, restart: Callable[[], None]) -> bool:
-    """Let this node's kubelet believe ``authorities`` (PEM) and nobody else; return whether it did not before.
+    """Make this node's kubelet trust exactly ``authorities`` (PEM); return whether that changed anything.
 
-    As client it reads them when it starts, as server again by itself. So ca.crt is written last: a run that is killed
-    before the restart leaves the two different, and is repeated.
+    The kubelet reads the CAs of its kubeconfig only when it starts, and ca.crt again while it runs. So ca.crt is
+    written last: if the run is killed before the restart, the two files differ and the next run repeats it.
     """
     config = read_bytes(paths.kubelet_config, limit=_LIMIT)
     wanted = trusting(config, authorities)
@@ -252,32 +253,32 @@ def _certified(name: str) -> bool:
     return name in {one.name for one in CERTIFYING}
 
 
-# One control plane through the phases that touch what runs: files, then its components one after the other.
+# One control plane in the phases that restart components: first the files, then each component.
 #
-#     turn → are all members of etcd well? → start anew → is it well? → the next component → its other services → mark
+#     turn → all etcd members healthy? → restart → healthy? → next component → kubelet and key service → mark
 #
-# The first that is not well ends it, so no second control plane is touched then. Each phase may be repeated.
+# The first unhealthy component stops the phase, so no second control plane is touched. Each phase can be repeated.
 
 
 class Services(Protocol):
-    """What else on this machine keeps the CAs in memory: its kubelet, and its key service."""
+    """The other services of this machine that read the CAs only at start: the kubelet and the key service."""
 
     def restart(self) -> None:
-        """Start them anew; raises where one does not come up."""
+        """Restart the services; raises if one does not start."""
 
 
 class LeafRenewal(Protocol):
-    """Makes the certificates of this control plane anew, `ControlPlaneRenewal` on a machine."""
+    """Renews the certificates of this control plane; `ControlPlaneRenewal` on a machine."""
 
     def plan(self, *, at_once: bool = False) -> RenewalPlan:
-        """Look at the machine."""
+        """Return the certificates to renew."""
 
     def apply(self, todo: RenewalPlan) -> tuple[Step, ...]:
-        """Renew what is planned and start each component anew."""
+        """Renew the planned certificates and restart each component that uses them."""
 
 
 class PlaneRotation:
-    """The phases of one control plane; what they raise besides is what `Pods`, `Members` and `Turns` raise."""
+    """Runs the phases of one control plane; also raises the errors of `Pods`, `Members` and `Turns`."""
 
     def __init__(
         self,
@@ -289,7 +290,7 @@ class PlaneRotation:
         turns: Turns,
         services: Services,
     ) -> None:
-        """Keep the files and the surroundings."""
+        """Store the files and the interfaces to the machine and the cluster."""
         self._files = files
         self._renewal = renewal
         self._pods = pods
@@ -298,26 +299,26 @@ class PlaneRotation:
         self._services = services
 
     def trust(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
-        """Believe whom ``bundles`` name and nobody else: the phases `TRUST` and `RETIRE`."""
+        """Trust exactly the CAs of ``bundles``: the phases `TRUST` and `RETIRE`."""
         self._files.trust(bundles, known)
         try:
             for component in ORDER:
                 if component != NO_COMPONENT:
-                    self._start_anew(component)
+                    self._restart(component)
         finally:
             self._turns.free()
         self._services.restart()
         self._files.mark()
 
     def issue(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> tuple[Step, ...]:
-        """Let the successors sign, and make anew what the ones before signed: the phase `ISSUE`."""
+        """Sign with the successors, and renew every certificate of this control plane: the phase `ISSUE`."""
         self._files.activate(bundles, known)
         steps = self._renewal.apply(self._renewal.plan(at_once=True))
         self._services.restart()
         self._files.mark()
         return steps
 
-    def _start_anew(self, component: str) -> None:
+    def _restart(self, component: str) -> None:
         self._turns.take()
         if component == ETCD:
             self._members.require_healthy()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Halves of keys as PEM: named, told apart in a file that holds several, and made anew as the one before was."""
+"""CA certificates and keys as PEM: name them, split and join files, and make a successor of the same kind."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _PEM = serialization.Encoding.PEM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Successor:
-    """A new key of one authority: its public half (certificate of a CA, else a bare key) and its private half, PEM."""
+    """A new key of one authority, in PEM: ``public`` is a CA certificate or a bare public key, ``private`` the key."""
 
     public: bytes
     private: bytes = field(repr=False)
 
 
 def split(data: bytes) -> dict[str, bytes]:
-    """Return the public halves in a file by name, in its order; raises AUTHORITY_UNUSABLE where there is none."""
+    """Return the certificates or public keys of a PEM file by key name, in order; raises AUTHORITY_UNUSABLE if none."""
     blocks = [match[0] + b"\n" for match in _BLOCK.finditer(data)]
     if not blocks:
         raise unusable("expected a certificate or a public key in PEM, found none")
@@ -48,11 +48,11 @@ def split(data: bytes) -> dict[str, bytes]:
 
 
 def join(names: Iterable[str], known: Mapping[str, bytes]) -> bytes:
-    """Return one file with these public halves in this order; raises AUTHORITY_UNUSABLE where one is not known."""
+    """Return one PEM file with the named certificates or keys in order; raises AUTHORITY_UNUSABLE if one is unknown."""
     wanted = tuple(names)
     missing = [name for name in wanted if name not in known]
     if missing or not wanted:
-        raise unusable(f"expected the public halves of {', '.join(wanted) or 'any'}, {', '.join(missing)} is not known")
+        raise unusable(f"expected the public keys {', '.join(wanted) or '(none)'}, {', '.join(missing)} is unknown")
     return b"".join(known[name] for name in wanted)
 
 
@@ -63,7 +63,7 @@ def key_name(public: Any) -> str:
 
 
 def public_key(block: bytes) -> Any:
-    """Return the key in one PEM block; raises AUTHORITY_UNUSABLE."""
+    """Return the public key of one PEM block (certificate or key); raises AUTHORITY_UNUSABLE."""
     try:
         if _CERTIFICATE in block:
             return x509.load_pem_x509_certificate(block).public_key()
@@ -73,12 +73,12 @@ def public_key(block: bytes) -> Any:
 
 
 def private_name(data: bytes) -> str:
-    """Return the name of a private key in PEM; raises AUTHORITY_UNUSABLE, whose message holds nothing of it."""
+    """Return the name of a private key in PEM; raises AUTHORITY_UNUSABLE with a message that never quotes the key."""
     return key_name(_private(data).public_key())
 
 
 def signer_of(certificate: bytes, authorities: Mapping[str, bytes]) -> str:
-    """Return the name of the CA among ``authorities`` that signed the first certificate of a PEM, empty for none."""
+    """Return the name of the CA in ``authorities`` that signed the first certificate of a PEM, or "" if none did."""
     leaf = _certificate(certificate)
     for name, pem in authorities.items():
         try:
@@ -90,27 +90,28 @@ def signer_of(certificate: bytes, authorities: Mapping[str, bytes]) -> str:
 
 
 def require_pair(successor: Successor, *, certified: bool) -> str:
-    """Return the name of a successor whose halves belong together, with a certificate of its own where ``certified``.
+    """Return the key name of a successor; raises AUTHORITY_UNUSABLE.
 
-    Raises AUTHORITY_UNUSABLE.
+    The public key must belong to the private key. ``certified`` requires a self-signed certificate, else a bare key.
     """
-    halves = split(successor.public)
+    found = split(successor.public)
     is_certificate = _CERTIFICATE in successor.public
-    if list(halves) != [private_name(successor.private)] or is_certificate != certified:
-        raise unusable("expected the two halves of one key, got others")
-    (name,) = halves
+    if list(found) != [private_name(successor.private)] or is_certificate != certified:
+        wanted = "a certificate" if certified else "a public key"
+        raise unusable(f"expected {wanted} and the private key that belongs to it, got something else")
+    (name,) = found
     key = public_key(successor.public)
     if not is_accepted(KeyUse.CLUSTER_AUTHORITY, key):
         raise unusable(f"expected a key of {KeyUse.CLUSTER_AUTHORITY.wanted}, got {kind_of(key)}")
-    if certified and signer_of(successor.public, halves) != name:
-        raise unusable("expected a CA that signed for itself, got another certificate")
+    if certified and signer_of(successor.public, found) != name:
+        raise unusable("expected a self-signed CA certificate, got another certificate")
     return name
 
 
 def make_successor(before: bytes, *, now: datetime) -> Successor:
-    """Return a new key of the kind of the first one in ``before``, with a certificate where that has one.
+    """Return a new key of the same kind as the first key in ``before``, with a certificate if ``before`` has one.
 
-    A CA's subject gets the name of its key, so that the two are told apart wherever one is shown.
+    The name of the key is added to a CA's subject, so that the subjects of the old and the new CA differ.
     """
     (block, *_others) = split(before).values()
     key = _make_key(public_key(block))
@@ -166,7 +167,7 @@ _USAGES = (
 
 
 def _renamed(subject: Any, name: str) -> Any:
-    """Return the subject with the key's name at the end of its common name, in the place of the one before."""
+    """Return the subject with the key's name as suffix of the common name; a previous key name is replaced."""
     common = x509.NameOID.COMMON_NAME
     attributes = [
         x509.NameAttribute(one.oid, f"{re.sub(r'-[0-9a-f]{16}$', '', str(one.value))}-{name}")
@@ -192,23 +193,23 @@ def _private(data: bytes) -> Any:
 
 
 def unusable(message: str) -> KubeadmError:
-    """Return the error of a file that is not what it should be."""
+    """Return the error AUTHORITY_UNUSABLE with this message."""
     return KubeadmError(message, reason=Reason.AUTHORITY_UNUSABLE)
 
 
-# Successors as bytes, which go from one control plane to another inside of a sealed box and nowhere else.
+# Successors as bytes. They leave a control plane only inside a box that is sealed to another control plane.
 
 
 def render_successors(successors: Mapping[str, Successor]) -> bytes:
-    """Return successors by authority as bytes; only ever to be sealed."""
-    halves = {name: [one.public.decode("ascii"), one.private.decode("ascii")] for name, one in successors.items()}
-    return json.dumps(halves).encode("ascii")
+    """Return successors by authority as bytes. The bytes hold private keys: the caller must seal them."""
+    pairs = {name: [one.public.decode("ascii"), one.private.decode("ascii")] for name, one in successors.items()}
+    return json.dumps(pairs).encode("ascii")
 
 
 def parse_successors(data: bytes) -> dict[str, Successor]:
     """Return successors by authority as `render_successors` wrote them; raises AUTHORITY_UNUSABLE.
 
-    Whether the halves of each are those of one key is for whoever takes them (`AuthorityFiles.stage`).
+    `AuthorityFiles.stage` checks that the public and the private key of each successor belong together.
     """
     try:
         return {
@@ -216,4 +217,4 @@ def parse_successors(data: bytes) -> dict[str, Successor]:
             for name, (public, private) in load_json(data).items()
         }
     except (ValueError, TypeError, AttributeError):
-        raise unusable("expected successors by authority, got something else") from None  # the cause may hold a key
+        raise unusable("expected successors by authority, got something else") from None  # the cause may quote a key

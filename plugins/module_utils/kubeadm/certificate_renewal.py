@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The certificates of one control plane, renewed component by component (ADR 0029).
 
-    turn → is it well? → copies of the files → kubeadm renews each → check each → start anew → is it well? → drop copies
+    turn → healthy? → copy the files → kubeadm renews each → check each → restart → healthy? → drop the copies
 
-Whatever fails between the copies and the end puts the files before in their place and starts the component with them.
+A failure after the copies are made restores the old files and restarts the component with them.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 
-# Copies of the files before a renewal, root's alone, until the new ones have proven themselves.
+# Copies of the files before a renewal, readable by root only, until the component is healthy with the new files.
 #
 #     nothing kept ──keep──▶ kept ──drop──▶ nothing kept
 #                              └──put back──▶ kept ──drop──▶
 #
-# The copies of a component are there wholly or not at all (one rename). Copies that a run finds are of one that was
-# killed: then the files are not known to be good, and those before are put back.
+# The copies of a component are made complete by one rename. If a run finds copies, an earlier run was killed. The
+# files in use may then be bad, so the copies are put back.
 
 _NAME = "attested-renewal"
 
 
 class KeptFiles:
-    """The directory of the copies, beside what they are copies of: a reset of the machine takes both."""
+    """The directory of the copies. It is below kubeadm's directory, so a reset of the machine removes both."""
 
     def __init__(self, paths: KubernetesPaths) -> None:
-        """Keep below the directory of kubeadm."""
+        """Store the paths."""
         self._root = paths.root
         self._directory = paths.kubernetes / _NAME
 
     def components(self) -> tuple[str, ...]:
-        """Return the components whose renewal was cut off."""
+        """Return the components whose renewal was interrupted."""
         return tuple(name for name in ORDER if (self._directory / name).is_dir())
 
     def source(self, component: str, path: PurePosixPath) -> Path:
-        """Return where the good content of ``path`` lies: its copy, if there is one."""
+        """Return the path of the good content of ``path``: its copy if there is one, else the file itself."""
         copy = self._directory / component / path
         return copy if copy.exists() else self._root / path
 
     def keep(self, component: str, files: Iterable[PurePosixPath]) -> None:
-        """Copy ``files`` with their modes; raises FILE_UNUSABLE, and then nothing is kept."""
+        """Copy ``files`` with their modes; raises FILE_UNUSABLE and keeps no copy then."""
         fresh = self._directory / f".{component}"
         try:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -81,17 +81,17 @@ class KeptFiles:
             raise _unusable(self._directory, error) from error
 
     def put_back(self, component: str) -> None:
-        """Make the files of a component what they were; raises FILE_UNUSABLE, and then the copies stay."""
+        """Restore the files of a component from the copies; raises FILE_UNUSABLE. The copies stay."""
         kept = self._directory / component
         for copy in sorted(path for path in kept.rglob("*") if path.is_file()):
             _copy(copy, self._root / copy.relative_to(kept))
 
     def drop(self, component: str) -> None:
-        """Forget the copies of a component; raises FILE_UNUSABLE."""
+        """Remove the copies of a component; raises FILE_UNUSABLE."""
         gone = self._directory / f".{component}"
         try:
             shutil.rmtree(gone, ignore_errors=True)
-            (self._directory / component).rename(gone)  # what is half removed is not taken for copies
+            (self._directory / component).rename(gone)  # A partly removed directory must not count as copies.
             shutil.rmtree(gone)
             if not any(self._directory.iterdir()):
                 self._directory.rmdir()
@@ -110,35 +110,35 @@ def _unusable(directory: Path, error: OSError) -> SystemFault:
 
 # Which certificates are due; pure.
 #
-# A certificate is due from its window on, which ends when the certificate or its CA does, whatever comes first. What no
-# renewal makes last longer, because its CA ends first, is not renewed for that: the CA is to be replaced by a person.
+# A certificate is due in the window before its end or the end of its CA, whichever comes first. If the CA ends first, a
+# renewal cannot extend the certificate, so the certificate is not renewed. An admin has to replace the CA.
 
 WINDOW = timedelta(days=60)
-"""Two months of daily tries, and of time for a person."""
+"""Two months of daily attempts, in which an admin can also act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """``due`` is renewed; ``ending`` are the CAs (file name, end) that a person has to replace."""
+    """The certificates to renew (``due``), and the CAs (``ending``: file name, end) that an admin has to replace."""
 
     due: tuple[Leaf, ...]
     ending: tuple[tuple[str, datetime], ...] = ()
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to renew."""
+        """Return whether there is anything to renew."""
         return bool(self.due)
 
     @property
     def components(self) -> tuple[str, ...]:
-        """What is renewed together and starts anew, in order."""
+        """The components with certificates to renew, in order of their restart."""
         return tuple(name for name in ORDER if self.of(name))
 
     def of(self, component: str) -> tuple[Leaf, ...]:
-        """Return what is due of one component."""
+        """Return the due certificates of one component."""
         return tuple(leaf for leaf in self.due if leaf.certificate.component == component)
 
     def require_lasting(self) -> None:
-        """Raise CONTROL_PLANE_CA_ENDS where a CA ends so soon that what it signs is of no use for long."""
+        """Raise CONTROL_PLANE_CA_ENDS if a CA ends within the renewal window of the certificates that it signs."""
         if self.ending:
             shown = ", ".join(f"{name} until {ends:%Y-%m-%dT%H:%M:%SZ}" for name, ends in self.ending)
             raise KubeadmError(
@@ -148,22 +148,22 @@ class RenewalPlan:
 
 
 def window_of(leaf: Leaf) -> timedelta:
-    """Return how long before its end a certificate is renewed: two months, a third of a shorter life."""
+    """Return how long before its end a certificate is renewed: two months, or a third of its lifetime if shorter."""
     return min(WINDOW, (leaf.ends - leaf.begins) / 3)
 
 
 def renews(leaf: Leaf) -> datetime:
-    """Return from when on a certificate is due."""
+    """Return the time from which a certificate is due."""
     return leaf.until - window_of(leaf)
 
 
 def plan(
     leaves: Sequence[Leaf], *, now: datetime, at_once: bool = False, unfinished: Collection[str] = ()
 ) -> RenewalPlan:
-    """Return what is to renew: what is due, or everything ``at_once``, and the components whose renewal was cut off.
+    """Return the due certificates (all if ``at_once``) and those of the ``unfinished`` components.
 
-    Raises CONTROL_PLANE_CERTIFICATE_EARLY where anything is not good yet: then the clock is wrong, and what it would
-    sign would be wrong too.
+    Raises CONTROL_PLANE_CERTIFICATE_EARLY if a certificate or CA is not valid yet: then the clock is wrong, and new
+    certificates would have wrong dates.
     """
     _require_begun(leaves, now)
     due = tuple(leaf for leaf in leaves if at_once or leaf.certificate.component in unfinished or _is_due(leaf, now))
@@ -176,7 +176,7 @@ def plan(
 
 
 def first_to_end(leaves: Sequence[Leaf]) -> Leaf:
-    """Return the certificate that is of use for the shortest time."""
+    """Return the certificate that ends first, by its own end or the end of its CA."""
     return min(leaves, key=lambda leaf: leaf.until)
 
 
@@ -205,36 +205,36 @@ _SHOWN = {NO_COMPONENT: "Renew the certificates that are read at each use"}
 
 
 class Turns(Protocol):
-    """Only one control plane at a time is started anew."""
+    """The turn, which lets only one control plane at a time restart its components."""
 
     def take(self) -> None:
-        """Take the turn, or keep it for longer; raises CONTROL_PLANE_JOIN_BUSY, `ApiError`."""
+        """Take the turn or extend it; raises CONTROL_PLANE_JOIN_BUSY, `ApiError`."""
 
     def free(self) -> None:
-        """Let others have it; who cannot say so loses it by time."""
+        """Release the turn. If that fails, the turn expires."""
 
 
 class Pods(Protocol):
     """The components of this control plane."""
 
     def is_healthy(self, component: str) -> bool:
-        """Ask it."""
+        """Return whether the component is healthy."""
 
     def restart(self, component: str) -> None:
-        """Start it anew and wait; raises CONTROL_PLANE_COMPONENT_UNHEALTHY."""
+        """Restart the component and wait for it; raises CONTROL_PLANE_COMPONENT_UNHEALTHY."""
 
 
 class Members(Protocol):
     """The members of etcd."""
 
     def require_healthy(self) -> None:
-        """Raise ETCD_MEMBER_UNHEALTHY unless all are well."""
+        """Raise ETCD_MEMBER_UNHEALTHY unless all members are healthy."""
 
 
 def read_leaves(paths: KubernetesPaths) -> tuple[Leaf, ...]:
-    """Return every certificate of this control plane, of a renewal that was cut off the one before.
+    """Return every certificate of this control plane; after an interrupted renewal, the copy from before it.
 
-    Raises CONTROL_PLANE_CERTIFICATE_MALFORMED naming all that are missing or cannot be read.
+    Raises CONTROL_PLANE_CERTIFICATE_MALFORMED with all certificates that are missing or unreadable.
     """
     kept = KeptFiles(paths)
     found, problems = [], []
@@ -255,35 +255,36 @@ def read_leaves(paths: KubernetesPaths) -> tuple[Leaf, ...]:
 
 
 class ControlPlaneRenewal:
-    """One control plane's renewal; the caller lets one run at a time on this machine."""
+    """Renews the certificates of one control plane. The caller ensures one run at a time on this machine."""
 
     def __init__(
         self, machine: Machine, *, pods: Pods, members: Members, turns: Turns, say: Callable[[str], None] | None = None
     ) -> None:
-        """Keep the machine and its surroundings; ``say`` hears each step as it begins."""
+        """Store the machine and its interfaces; ``say`` receives the title of each step when the step starts."""
         self._machine = machine
         self._pods = pods
         self._members = members
         self._turns = turns
         self._kept = KeptFiles(machine.paths)
-        self._say = say or _nobody_hears
+        self._say = say or _discard
 
     def plan(self, *, at_once: bool = False) -> RenewalPlan:
-        """Look at the machine; raises CONTROL_PLANE_CERTIFICATE_MALFORMED and CONTROL_PLANE_CERTIFICATE_EARLY."""
+        """Return the plan; raises CONTROL_PLANE_CERTIFICATE_MALFORMED and CONTROL_PLANE_CERTIFICATE_EARLY."""
         leaves = read_leaves(self._machine.paths)
         return plan(leaves, now=self._machine.clock.now(), at_once=at_once, unfinished=self._kept.components())
 
     def apply(self, todo: RenewalPlan) -> tuple[Step, ...]:
-        """Renew what is planned, one component after the other; the first that fails ends it.
+        """Renew the planned certificates, one component after the other; the first failure stops the run.
 
-        Raises NODELOCK_NOT_HELD, what `Turns` and `Members` raise, CONTROL_PLANE_COMPONENT_UNHEALTHY (before: nothing
-        was touched), CONTROL_PLANE_RENEWAL_FAILED (the files before are back), CONTROL_PLANE_RENEWAL_UNDONE (so are
-        the components).
+        Raises NODELOCK_NOT_HELD, the errors of `Turns` and `Members`,
+        CONTROL_PLANE_COMPONENT_UNHEALTHY (a component was unhealthy before its renewal, nothing of it was changed),
+        CONTROL_PLANE_RENEWAL_FAILED (the old files are restored),
+        CONTROL_PLANE_RENEWAL_UNDONE (the old files are restored and the component was restarted with them).
         """
         if not todo:
             return ()
         self._require_lock()
-        for component in self._kept.components():  # of a run that was killed, see `KeptFiles`
+        for component in self._kept.components():  # An earlier run was killed, see `KeptFiles`.
             self._kept.put_back(component)
         steps = [self._timed(todo, NO_COMPONENT)] if todo.of(NO_COMPONENT) else []
         try:
@@ -294,7 +295,7 @@ class ControlPlaneRenewal:
 
     def _timed(self, todo: RenewalPlan, component: str) -> Step:
         names = ", ".join(leaf.certificate.name for leaf in todo.of(component))
-        title = f"{_SHOWN.get(component, f'Renew the certificates of {component} and start it anew')} ({names})"
+        title = f"{_SHOWN.get(component, f'Renew the certificates of {component} and restart it')} ({names})"
         self._say(title)
         begun = self._machine.clock.monotonic()
         self._renew(component, tuple(leaf.certificate for leaf in todo.of(component)))
@@ -314,7 +315,7 @@ class ControlPlaneRenewal:
             self._kept.drop(component)
             raise
         if component != NO_COMPONENT:
-            self._start_anew(component)
+            self._restart(component)
         self._kept.drop(component)
 
     def _require_fit(self, component: str) -> None:
@@ -325,7 +326,7 @@ class ControlPlaneRenewal:
             raise unhealthy(component, f"within {SETTLING_SECONDS:g} s before its certificates are renewed")
 
     def _settles(self, component: str) -> bool:
-        """Say whether it is well, soon: an API server needs a while after etcd was started anew before it."""
+        """Return whether the component becomes healthy in time: an API server needs a while after etcd's restart."""
         clock = self._machine.clock
         deadline = clock.monotonic() + SETTLING_SECONDS
         while not self._pods.is_healthy(component):
@@ -343,16 +344,16 @@ class ControlPlaneRenewal:
             raise _failed(f"certificate {one.name} after its renewal: {error}") from error
         authority = read_bytes(self._path(one.authority), limit=_LIMIT)
         verify_renewed(one.name, before=before, after=after, authority=authority, now=self._machine.clock.now())
-        self._believe_all(one, authority)
+        self._trust_all(one, authority)
 
-    def _believe_all(self, one: Certificate, authorities: bytes) -> None:
-        """Name every CA of the cluster in a kubeconfig: kubeadm names the first one alone."""
+    def _trust_all(self, one: Certificate, authorities: bytes) -> None:
+        """Write every CA of the cluster to a kubeconfig: kubeadm writes only the first CA."""
         path = self._path(one.path)
         if path.suffix == ".conf":
             mode = stat.S_IMODE(path.stat().st_mode)
             write_atomic(path, trusting(read_bytes(path, limit=_LIMIT), authorities), mode=mode)
 
-    def _start_anew(self, component: str) -> None:
+    def _restart(self, component: str) -> None:
         try:
             self._pods.restart(component)
         except AttestedError as error:
@@ -360,18 +361,18 @@ class ControlPlaneRenewal:
             raise self._undone(component, error) from error
 
     def _undone(self, component: str, error: AttestedError) -> KubeadmError:
-        """Start the component with the files before, and say how that went; the copies stay where it went badly."""
+        """Restart the component with the old files and return the error to raise; the copies stay if that fails."""
         try:
             self._pods.restart(component)
         except AttestedError as worse:
-            told = f"the files before are back, and it is not well with them either: {worse.message}"
+            outcome = f"the old files are restored, but it is not healthy with them either: {worse.message}"
         else:
             self._kept.drop(component)
-            told = "it runs with the files before"
-        return KubeadmError(f"{error.message}; {told}", reason=Reason.CONTROL_PLANE_RENEWAL_UNDONE)
+            outcome = "it runs with the old files"
+        return KubeadmError(f"{error.message}; {outcome}", reason=Reason.CONTROL_PLANE_RENEWAL_UNDONE)
 
     def _kubeadm(self, name: str) -> None:
-        """Renew one by its name: ``all`` would ask for super-admin.conf too."""
+        """Renew one certificate by its name: ``all`` would include super-admin.conf, which does not exist."""
         try:
             result = self._machine.runner.run(
                 ["kubeadm", "certs", "renew", name], timeout_seconds=_KUBEADM_SECONDS, check=False
@@ -408,5 +409,5 @@ def _failed(message: str) -> KubeadmError:
     return KubeadmError(message, reason=Reason.CONTROL_PLANE_RENEWAL_FAILED)
 
 
-def _nobody_hears(_title: str) -> None:
-    """Tell nobody."""
+def _discard(_title: str) -> None:
+    """Discard the title."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The certificates of a control plane that kubeadm made for a year: file, authority, and which component uses it."""
+"""The certificates of a control plane that kubeadm issues for one year: file, CA, and the component that uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AUTHORITIES = {"ca": _CA, "etcd-ca": _ETCD_CA, "front-proxy-ca": _FRONT_PROXY_CA
 """The CAs of a cluster by name: the file of each, relative to the root of the machine."""
 
 NO_COMPONENT = "files"
-"""In the place of a component: whoever uses the file reads it at each use, so nothing is restarted."""
+"""Instead of a component: the clients of the file read it at each use, so no component is restarted."""
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -26,14 +26,14 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 
 ORDER = (NO_COMPONENT, ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
-"""First what the renewal itself uses (kubectl's and the health check's credentials), then from the data upwards."""
+"""First the credentials that the renewal itself uses (kubectl, etcd health check), then etcd and its clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """One certificate: kubeadm's own ``name`` for it, its file, its CA's file, the static pod that has to start anew.
+    """One certificate: kubeadm's ``name`` for it, its file, the file of its CA, and the static pod to restart.
 
-    Paths are relative to the root of the machine. A file `*.conf` is a kubeconfig with certificate and key inside.
+    Paths are relative to the root of the machine. A file `*.conf` is a kubeconfig with embedded certificate and key.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Certificate:
 
     @property
     def files(self) -> tuple[Posix, ...]:
-        """Every file that its renewal writes."""
+        """The files that the renewal of this certificate writes."""
         return (self.path,) if self.path.suffix == ".conf" else (self.path, self.path.with_suffix(".key"))
 
 
@@ -84,4 +84,4 @@ CERTIFICATES = (
     ),
     Certificate(name="scheduler.conf", path=_KUBERNETES / "scheduler.conf", authority=_CA, component=SCHEDULER),
 )
-"""All that ``kubeadm certs renew`` knows but super-admin.conf, which went after init and must not come back."""
+"""All certificates of ``kubeadm certs renew`` except super-admin.conf, which init removes and no renewal may create."""

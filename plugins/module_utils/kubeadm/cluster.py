@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from .spec import ClusterSpec, KubernetesPaths, NodeSpec
 
 
-# Static pods by digest: kubeadm writes tags, its patches put the digests of the bundle in their place.
+# Static pods by digest: kubeadm writes tags, and its patches replace them with the digests of the bundle.
 #
-# A tag is whatever containerd has under that name at the next restart; a digest is those bytes or nothing. Beside a
-# digest the tag counts for nothing but kubeadm's upgrades, which read from it which version runs.
+# A tag can name another image at the next restart, a digest cannot. In a reference with a digest, only kubeadm's
+# upgrades use the tag: they read the running version from it.
 
 STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
@@ -46,12 +46,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def pinned(node: NodeSpec, paths: KubernetesPaths) -> NodeSpec:
-    """Return the node with its static pods by digest where the machine knows any; raises IMAGE_PINS_MALFORMED."""
+    """Return the node with patches for image digests if the machine has digests; raises IMAGE_PINS_MALFORMED."""
     return dataclasses.replace(node, patches=str(patches_directory(paths))) if read_pins(paths) else node
 
 
 def write_patches(paths: KubernetesPaths) -> None:
-    """Write what kubeadm is to change in the manifests of static pods, before it writes them."""
+    """Write the patches that kubeadm applies to the manifests of static pods."""
     directory = patches_directory(paths)
     for name, content in render_patches(read_pins(paths)).items():
         make_directory(directory, mode=0o700)
@@ -59,13 +59,13 @@ def write_patches(paths: KubernetesPaths) -> None:
 
 
 def read_pins(paths: KubernetesPaths) -> dict[str, str]:
-    """Return the image of each static pod as repository:tag@digest; none on a machine prepared without pins."""
+    """Return the image of each static pod as repository:tag@digest; empty on a machine prepared without digests."""
     place = paths.image_pins
     return parse_pins(read_bytes(place, limit=_LIMIT)) if place.exists() else {}
 
 
 def parse_pins(content: bytes) -> dict[str, str]:
-    """Read the images of a bundle (a list of component, reference, digest); raises IMAGE_PINS_MALFORMED. Pure."""
+    """Parse the images of a bundle (a list of component, reference, digest); raises IMAGE_PINS_MALFORMED. Pure."""
     try:
         (images,) = load_documents(content.decode("utf-8"))
         known = {image["component"]: _pin(image) for image in images if image["component"] in STATIC_PODS}
@@ -78,7 +78,7 @@ def parse_pins(content: bytes) -> dict[str, str]:
 
 
 def render_patches(pins: Mapping[str, str]) -> dict[str, bytes]:
-    """Return kubeadm's patches by file name: a strategic merge for each static pod. Pure."""
+    """Return kubeadm's patches by file name, one strategic merge patch for each static pod. Pure."""
     return {f"{name}+strategic.json": _patch(name, image) for name, image in pins.items()}
 
 
@@ -94,20 +94,20 @@ def _pin(image: Mapping[str, Any]) -> str:
 
 
 def patches_directory(paths: KubernetesPaths) -> Path:
-    """Return where kubeadm's patches lie."""
+    """Return the directory of kubeadm's patches."""
     return paths.state / "patches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitOutcome:
-    """What was done, and whether the control plane is complete now."""
+    """The completed steps, and whether the control plane is complete now."""
 
     steps: tuple[Step, ...]
     complete: bool
 
 
 class ControlPlane:
-    """One machine that is (or becomes) the first control plane."""
+    """A machine that is or becomes the first control plane."""
 
     def __init__(
         self,
@@ -133,17 +133,17 @@ class ControlPlane:
         )
 
     def plan(self) -> Plan:
-        """Return what is to do; raises also ENCRYPTION_MALFORMED and ENCRYPTION_KEY_LOST."""
+        """Return the plan; raises also ENCRYPTION_MALFORMED and ENCRYPTION_KEY_LOST."""
         plan_encryption(observe_encryption(self._machine.paths))
         return self._operation.plan()
 
     @property
     def is_in_clear(self) -> bool:
-        """Say whether the running API server was never told to encrypt Secrets: its cluster was made before that."""
+        """Whether the API server names no encryption file: the cluster was made before init encrypted Secrets."""
         return observe_encryption(self._machine.paths).is_in_clear
 
     def apply(self, todo: Plan, *, until: str | None = None) -> InitOutcome:
-        """Perform ``todo`` up to phase ``until``; at the end the API server is waited for."""
+        """Run ``todo`` up to phase ``until``, and wait for the API server if nothing is left to do."""
         if todo.phases:
             self._operation.require_lock()
             write_api_server_files(self._machine.paths, self._pods)
@@ -156,14 +156,14 @@ class ControlPlane:
         return InitOutcome(steps=steps, complete=not left.phases)
 
     def wait_ready(self) -> None:
-        """Wait until the API server of this machine says that it is ready; raises API_UNREACHABLE."""
+        """Wait until the API server of this machine is ready; raises API_UNREACHABLE."""
         wait_ready(self._health, clock=self._machine.clock)
 
 
 def _phases(cluster: ClusterSpec) -> tuple[Phase, ...]:
-    """Return the phases of this cluster; one without kube-proxy goes through its phase and does nothing in it.
+    """Return the phases of this cluster. Without kube-proxy, its phase stays in the list and does nothing.
 
-    kubeadm's own phase, run alone, installs it whatever its configuration says.
+    kubeadm's own phase, run alone, installs kube-proxy whatever the configuration says.
     """
     if cluster.kube_proxy:
         return INIT_PHASES

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules `kubeadm_cluster`, `cluster_objects` and `cluster_info` do."""
+"""The implementation of the modules `kubeadm_cluster`, `cluster_objects` and `cluster_info`."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _LIMIT = 1 << 16
 _CONFIGURATION = "admission-control-config-file"
 _ARGUMENT = re.compile(r"^ *- --([a-z0-9-]+)=(.*)$", re.MULTILINE)
 _DRIFT = (
-    "The cluster was made with other options than these; init changes nothing of a cluster that is complete "
-    "(kubeadm does so by an upgrade only)."
+    "The cluster was made with other options; init does not change a complete cluster "
+    "(kubeadm changes these options only in an upgrade)."
 )
 _IN_CLEAR = (
-    "Secrets of this cluster are not encrypted in etcd: it was made before init did that, and init changes nothing of "
-    "a running API server. The playbook rotate_encryption_key with -e confirm=identity encrypts them."
+    "Secrets of this cluster are not encrypted in etcd: the cluster was made before init encrypted them, and init does "
+    "not change a running API server. The playbook rotate_encryption_key with -e confirm=identity encrypts them."
 )
 
 
 def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Make this machine the first control plane, up to a phase or wholly; raises `KubeadmError`."""
+    """Make this machine the first control plane, completely or up to a phase; raises `KubeadmError`."""
     machine = _machine()
     version = installed_version(machine.runner, wanted=params["kubernetes_version"])
     spec = _cluster_spec({**params, "kubernetes_version": version})
@@ -69,14 +69,14 @@ def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Make the objects of the cluster those of the manifests; raises KUBECTL_FAILED."""
+    """Apply the manifests to the cluster; raises KUBECTL_FAILED."""
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = kubectl.apply(params["manifests"], field_manager=params["field_manager"], check_mode=check_mode)
     return Result(changed=found.changed, diff=Diff(before="", after=found.difference))
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
-    """Read the cluster, and which key this control plane writes Secrets with; raises KUBECTL_FAILED."""
+    """Read the cluster and the name of the key that encrypts new Secrets on this machine; raises KUBECTL_FAILED."""
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = read_cluster(kubectl).as_result()
     apis = api_versions(kubectl)
@@ -93,9 +93,9 @@ def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: AR
 
 
 def written_with(paths: KubernetesPaths) -> str:
-    """Return the name of the key that Secrets are written with, `CLEAR` where there is no file, else nothing.
+    """Return the name of the key that encrypts new Secrets, `CLEAR` without a file, "" if the file is unusable.
 
-    Never an error: who only looks at the cluster is not to fail for a file that an admin wrote himself.
+    Raises nothing: a module that only reads the cluster must not fail for a file that an admin changed.
     """
     place = encryption_path(paths)
     try:
@@ -105,25 +105,25 @@ def written_with(paths: KubernetesPaths) -> str:
 
 
 def guards(paths: KubernetesPaths) -> dict[str, Any]:
-    """Return what the API server of this control plane holds Pods, Services and kubelets to, by its manifest.
+    """Return the rules that this API server enforces on Pods, Services and kubelets, from its manifest.
 
-    Never an error, as with `written_with`; a configuration that is not ours says nothing, which is the level "".
+    Raises nothing, as `written_with`. An admission configuration of another origin has the level "".
     """
-    told, place = _told(paths), admission_path(paths)
-    pods = PodSecurity(level="") if _CONFIGURATION in told else PodSecurity(level=PRIVILEGED)
-    if told.get(_CONFIGURATION) == str(place):
+    arguments, place = _arguments(paths), admission_path(paths)
+    pods = PodSecurity(level="") if _CONFIGURATION in arguments else PodSecurity(level=PRIVILEGED)
+    if arguments.get(_CONFIGURATION) == str(place):
         with contextlib.suppress(AttestedError, ValueError):
             pods = parse_admission(read_bytes(place, limit=_LIMIT))
     return {
         "pod_security": pods.level,
         "exempt_namespaces": list(pods.namespaces),
-        "external_ips_denied": "DenyServiceExternalIPs" in told.get("enable-admission-plugins", "").split(","),
-        "kubelets_checked": "kubelet-certificate-authority" in told,
+        "external_ips_denied": "DenyServiceExternalIPs" in arguments.get("enable-admission-plugins", "").split(","),
+        "kubelets_checked": "kubelet-certificate-authority" in arguments,
     }
 
 
-def _told(paths: KubernetesPaths) -> dict[str, str]:
-    """Return the API server's arguments, those of nobody where there is no manifest."""
+def _arguments(paths: KubernetesPaths) -> dict[str, str]:
+    """Return the arguments of the API server, empty if there is no manifest."""
     try:
         manifest = read_bytes(paths.kubernetes / "manifests/kube-apiserver.yaml", limit=_LIMIT)
     except AttestedError:
@@ -169,7 +169,7 @@ def _warnings(todo: Plan, *, is_in_clear: bool) -> tuple[str, ...]:
 
 
 def _credentials(params: Mapping[str, Any], machine: Machine, *, complete: bool) -> dict[str, Any]:
-    """Return the cluster's CA and, where a request came, the admin's certificate: all of it public."""
+    """Return the cluster's CA and, if the options hold a request, the admin's certificate. None of it is secret."""
     if not complete:
         return {}
     found = {"cluster_ca": read_bytes(machine.paths.ca, limit=_LIMIT).decode("ascii")}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kubelet's own credential: certificate and key in one PEM file, named by its kubeconfig.
 
-With the PEM in place before the kubelet starts, no certificate request ever waits for approval.
+The PEM file exists before the kubelet starts, so no certificate request has to wait for approval.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 RENEW_BELOW = timedelta(hours=24)
 LONGER_THAN_ANY_TICKETS = timedelta(days=30)
-"""A ticket's lives 72 hours, kubeadm's a year."""
+"""A ticket's certificate is valid for 72 hours, kubeadm's certificate for a year."""
 KUBEADMS_IS_KEPT = timedelta(hours=48)
-"""As long as a ticket's until its own renewal: a year is more than a revoked machine may read for."""
+"""The age at which a ticket's certificate is renewed too. A revoked machine must not keep read access for a year."""
 
 _LIMIT = 1 << 20
 _STAMP = "%Y-%m-%d-%H-%M-%S"
@@ -58,7 +58,7 @@ class KubeletCredential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """Which certificate (serial number, hex), from when on and until when it is good."""
+    """The serial number (hex) of a certificate, and the start and end of its validity."""
 
     serial: str
     begins: datetime
@@ -66,14 +66,14 @@ class Validity:
 
     @property
     def is_kubeadms(self) -> bool:
-        """Whether it lives longer than that of any ticket: kubeadm's own, which the first control plane begins with."""
+        """Whether it outlives every ticket's certificate, as kubeadm's certificate of the first control plane does."""
         return self.ends - self.begins > LONGER_THAN_ANY_TICKETS
 
     @property
     def renews(self) -> datetime:
-        """From when on it is to be renewed: a day before its end, later where it lives less than three.
+        """When to renew it: one day before its end, or in its last third if it is valid for less than three days.
 
-        kubeadm's own is given up two days after it was made.
+        kubeadm's certificate is replaced two days after it was issued.
         """
         if self.is_kubeadms:
             return self.begins + KUBEADMS_IS_KEPT
@@ -83,9 +83,9 @@ class Validity:
 def render_kubeconfig(
     *, server: str, ca: bytes, cluster_name: str, user: str, credential: Path, tls_server_name: str = ""
 ) -> bytes:
-    """Return a kubeconfig for ``server`` (URL) whose certificate and key both are the file ``credential``.
+    """Return a kubeconfig for ``server`` (URL) that reads certificate and key from the file ``credential``.
 
-    ``tls_server_name`` is the name that the server's certificate is for, where it is not the one in the URL.
+    ``tls_server_name`` is the name in the server's certificate, if it differs from the host of the URL.
     """
     context = f"{user}@{cluster_name}"
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca).decode()}
@@ -106,7 +106,7 @@ def render_kubeconfig(
 def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock) -> bool:
     """Write the PEM file and the link ``kubelet-client-current.pem`` to it; return whether anything changed.
 
-    The link is replaced by rename, so a kubelet never reads half a credential; files before it are removed, also those
+    The link is replaced by rename, so the kubelet never reads a partial credential. Older files are removed, also those
     of a run that was killed before its rename.
     """
     link = paths.kubelet_credential
@@ -116,7 +116,7 @@ def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock
     make_directory(link.parent, mode=0o700)
     target = link.with_name(f"kubelet-client-{clock.now():{_STAMP}}.pem")
     write_atomic(target, content)
-    # Relative, as the kubelet itself writes it: it refuses a link that leaves its directory.
+    # The target is relative, as in the kubelet's own link: the kubelet refuses a link that leaves its directory.
     place_link(link, target.name)
     for other in link.parent.glob(_FILES):
         if other != target:
@@ -125,7 +125,7 @@ def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock
 
 
 def embedded_credential(kubeconfig: bytes) -> KubeletCredential | None:
-    """Return the credential embedded in a kubeconfig of kubeadm, or None when it names files instead."""
+    """Return the credential embedded in a kubeconfig of kubeadm, or None if the kubeconfig names files."""
     try:
         user: dict[str, Any] = load_document(kubeconfig)["users"][0]["user"]
         if "client-certificate-data" not in user:
@@ -157,15 +157,15 @@ def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
 
 
 def authorities_of(kubeconfig: bytes) -> bytes:
-    """Return the CAs (PEM) that a kubeconfig believes; raises KUBECONFIG_MALFORMED."""
+    """Return the CAs (PEM) that a kubeconfig trusts; raises KUBECONFIG_MALFORMED."""
     return base64.b64decode(_cluster(_document(kubeconfig))["certificate-authority-data"])
 
 
 def trusting(kubeconfig: bytes, authorities: bytes) -> bytes:
-    """Return a kubeconfig that believes all of ``authorities`` (PEM); raises KUBECONFIG_MALFORMED.
+    """Return a kubeconfig that trusts all of ``authorities`` (PEM); raises KUBECONFIG_MALFORMED.
 
-    kubeadm names the first one alone when it renews, and then the API server is not believed that shows a
-    certificate of another.
+    A renewal by kubeadm writes only the first CA, and then clients refuse an API server with a certificate of another
+    CA.
     """
     document = _document(kubeconfig)
     cluster = _cluster(document)
@@ -197,13 +197,13 @@ def _malformed(what: str) -> KubeadmError:
 
 
 def remaining_seconds(paths: KubernetesPaths, *, clock: Clock) -> float | None:
-    """Return how long the kubelet's certificate is still valid (negative: it is over), None when there is none."""
+    """Return how long the kubelet's certificate stays valid (negative: expired), or None if there is none."""
     found = validity(paths)
     return None if found is None else (found.ends - clock.now()).total_seconds()
 
 
 def validity(paths: KubernetesPaths) -> Validity | None:
-    """Return what the kubelet's certificate says of itself, None when there is none; raises KUBECONFIG_MALFORMED."""
+    """Return the validity of the kubelet's certificate, or None if there is none; raises KUBECONFIG_MALFORMED."""
     if not paths.kubelet_credential.exists():
         return None
     try:
@@ -215,7 +215,7 @@ def validity(paths: KubernetesPaths) -> Validity | None:
 
 
 def validity_of(certificate: bytes) -> Validity:
-    """Return what the first certificate of a PEM says of itself; raises `ValueError`."""
+    """Return the validity of the first certificate of a PEM; raises `ValueError`."""
     leaf = x509.load_pem_x509_certificate(certificate)
     return Validity(serial=f"{leaf.serial_number:x}", begins=leaf.not_valid_before_utc, ends=leaf.not_valid_after_utc)
 
@@ -237,7 +237,7 @@ def require_pair(credential: KubeletCredential, *, name: str) -> None:
             f"got {leaf.subject.rfc4514_string()}"
         )
     if _spki(leaf.public_key()) != _spki(key.public_key()):
-        raise _invalid("expected the certificate of this node's own key, got another key's")
+        raise _invalid("expected the certificate of this node's own key, got the certificate of another key")
 
 
 def _spki(public: Any) -> bytes:

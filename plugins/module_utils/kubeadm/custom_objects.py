@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CustomResourceDefinitions and their objects: saved before a change, and put back where the change loses them.
+"""CustomResourceDefinitions and their objects: save them before a change, and put them back if the change loses them.
 
-Deleting a definition deletes all its objects. What the API server owns is not saved: resource versions,
-generations, times of creation, owners of fields. An object that is put back has a new uid, and so have the owner
-references to it.
+Deleting a definition deletes all its objects. Fields that the API server owns are not saved: resource versions,
+generations, creation times, managed fields. An object that is put back gets a new uid, and owner references to it are
+updated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_THE_SERVER = (
     "deletionGracePeriodSeconds",
 )
 _HELM = "helm"
-"""Helm's field manager. It refuses to change fields of another one."""
+"""Helm's field manager. Helm refuses to change fields of another field manager."""
 _BATCH = 500
 _GONE_SECONDS = 60
 _BACK_SECONDS = 120
@@ -49,35 +49,35 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A definition and its objects, as they were."""
+    """A saved definition and its objects."""
 
     document: Mapping[str, Any]
     objects: tuple[Mapping[str, Any], ...]
 
     @property
     def name(self) -> str:
-        """Its name, such as widgets.example.com."""
+        """The name of the definition, such as widgets.example.com."""
         return str(self.document["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """What was put back: names of definitions, and of objects as DEFINITION NAMESPACE/NAME."""
+    """The names of the definitions and objects (DEFINITION NAMESPACE/NAME) that were put back."""
 
     definitions: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Say whether anything was."""
+        """Return whether anything was put back."""
         return bool(self.definitions or self.objects)
 
     def __str__(self) -> str:
-        """Return one sentence."""
+        """Return the counts and names as one sentence."""
         return f"put back {_counted(self.definitions, 'definition')} and {_counted(self.objects, 'object')}"
 
 
 def to_list(saved: Sequence[Definition]) -> bytes:
-    """Return a List of Kubernetes in JSON, definitions first, which ``kubectl create -f`` takes."""
+    """Return a Kubernetes List in JSON for ``kubectl create -f``, definitions first."""
     items = [*(one.document for one in saved), *(item for one in saved for item in one.objects)]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, sort_keys=True).encode()
 
@@ -100,14 +100,14 @@ class CustomObjects:
     """The definitions of a cluster and their objects."""
 
     def __init__(self, kubectl: Kubectl, *, clock: Clock) -> None:
-        """Keep how to reach the API server, and how to wait."""
+        """Store the client and the clock."""
         self._kubectl = kubectl
         self._clock = clock
 
     def save(self, names: Iterable[str], *, release: str, namespace: str) -> tuple[Definition, ...]:
-        """Return the definitions with these names, and those that the Helm release owns; raises KUBECTL_FAILED.
+        """Return the definitions with these names and those that the Helm release owns; raises KUBECTL_FAILED.
 
-        Objects that are being deleted are left out.
+        Definitions and objects that are being deleted are left out.
         """
         wanted = set(names)
         found = [
@@ -118,17 +118,17 @@ class CustomObjects:
         return tuple(self._saved(one) for one in sorted(found, key=lambda one: str(one["metadata"]["name"])))
 
     def put_back(self, saved: Sequence[Definition], *, failed: bool) -> PutBack:
-        """Create what of ``saved`` is not there any more, and return what that was.
+        """Create the saved definitions and objects that no longer exist, and return them.
 
-        After a change that ``failed``, everything. Else only the objects whose definition was deleted, even if it is
-        there again, without those that a Helm release owns, since their chart decides about them. Raises
-        ADDON_OBJECTS_LOST for what does not come back, and KUBECTL_FAILED.
+        If the change ``failed``, everything is put back. Otherwise only objects are put back whose definition was
+        deleted, even if it exists again. Objects of a Helm release are left out then, because their chart decides
+        about them. Raises ADDON_OBJECTS_LOST if something cannot be put back, and KUBECTL_FAILED.
         """
         live = {str(one["metadata"]["name"]): one for one in self._kubectl.read([_KIND])}
         lost = [one for one in saved if self._is_lost(one, live, failed=failed)]
         gone = [one for one in lost if one.name not in live or _is_going(live[one.name])]
         for one in gone:
-            self._let_go(one)
+            self._wait_deleted(one)
             self._kubectl.apply([json.dumps(_without(one.document, "uid"))], field_manager=_HELM)
         back = self._objects_back(lost, failed=failed)
         return PutBack(definitions=tuple(one.name for one in gone), objects=back)
@@ -141,7 +141,7 @@ class CustomObjects:
         )
 
     def _is_lost(self, one: Definition, live: Mapping[str, Mapping[str, Any]], *, failed: bool) -> bool:
-        """Say whether a definition or objects of it may have to be put back."""
+        """Return whether a definition or some of its objects may have to be put back."""
         now = live.get(one.name)
         is_deleted = now is None or _is_going(now)
         if failed:
@@ -149,16 +149,19 @@ class CustomObjects:
         is_another = now is not None and now["metadata"]["uid"] != one.document["metadata"]["uid"]
         return (is_deleted or is_another) and any(_is_wanted(item, failed=False) for item in one.objects)
 
-    def _let_go(self, one: Definition) -> None:
-        """Wait until a definition that is being deleted is gone; its objects are saved, so no finalizer holds it up."""
+    def _wait_deleted(self, one: Definition) -> None:
+        """Wait until a definition that is being deleted is gone.
+
+        The finalizers of its objects are removed, because they would block the deletion and the objects are saved.
+        """
         deadline = self._clock.monotonic() + _GONE_SECONDS
         while found := self._kubectl.read_one(_KIND, one.name, ""):
             if self._clock.monotonic() >= deadline:
                 raise KubeadmError(
-                    f"expected the definition {one.name} to be deleted within {_GONE_SECONDS} s, it is there",
+                    f"expected the definition {one.name} to be deleted within {_GONE_SECONDS} s, it still exists",
                     reason=Reason.ADDON_OBJECTS_LOST,
                 )
-            with contextlib.suppress(KubeadmError):  # its last object may be gone, and it with that
+            with contextlib.suppress(KubeadmError):  # The definition may be deleted in the meantime.
                 held = [
                     _without(item, "finalizers", "resourceVersion")
                     for item in self._kubectl.read([_resource(found[0])], "--all-namespaces")
@@ -169,32 +172,33 @@ class CustomObjects:
             self._clock.sleep(_LOOK_SECONDS)
 
     def _objects_back(self, lost: Sequence[Definition], *, failed: bool) -> tuple[str, ...]:
-        """Create the objects that are absent, owners first, until all are there; then give them their status.
+        """Create the absent objects, owners first, until all exist. Then write their status.
 
-        The API server may serve the objects of a new definition only after a moment.
+        The API server may take a moment before it serves the objects of a new definition.
         """
         deadline = self._clock.monotonic() + _BACK_SECONDS
         created: dict[Key, Mapping[str, Any]] = {}
         while True:
             try:
-                is_done, said = self._round(lost, created, failed=failed)
+                is_done, refusals = self._round(lost, created, failed=failed)
             except KubeadmError as error:
-                is_done, said = False, error.message
+                is_done, refusals = False, error.message
             if is_done:
                 return tuple(_shown(key) for key in sorted(created))
             if self._clock.monotonic() >= deadline:
                 names = tuple(one.name for one in lost)
                 raise KubeadmError(
-                    f"expected all saved objects of {', '.join(names)} to be put back within {_BACK_SECONDS} s: {said}",
+                    f"expected all saved objects of {', '.join(names)} to be put back within {_BACK_SECONDS} s: "
+                    f"{refusals}",
                     reason=Reason.ADDON_OBJECTS_LOST,
                 )
-            if said:
+            if refusals:
                 self._clock.sleep(_LOOK_SECONDS)
 
     def _round(
         self, lost: Sequence[Definition], created: dict[Key, Mapping[str, Any]], *, failed: bool
     ) -> tuple[bool, str]:
-        """Create what is absent and can be, and note it in ``created``; return whether all is there, and refusals."""
+        """Create absent objects and add them to ``created``; return whether all objects exist, and the refusals."""
         live = {one.name: self._live(one.name) for one in lost}
         absent = {
             (one.name, _place(item)): item
@@ -205,8 +209,8 @@ class CustomObjects:
         created |= absent
         if absent:
             return False, self._create(absent, lost, live)
-        said = self._status_back(created, live)
-        return not said, said
+        refusals = self._status_back(created, live)
+        return not refusals, refusals
 
     def _live(self, name: str) -> _Live:
         (definition,) = self._kubectl.read_one(_KIND, name, "")
@@ -216,7 +220,7 @@ class CustomObjects:
     def _create(
         self, absent: Mapping[Key, Mapping[str, Any]], lost: Sequence[Definition], live: Mapping[str, _Live]
     ) -> str:
-        """Create the absent objects whose owners are there, or all where none is; return what was refused."""
+        """Create the absent objects whose owners exist, or all if there are none; return the refusals."""
         fresh = {
             str(item["metadata"]["uid"]): live[one.name].items[_place(item)]["metadata"]["uid"]
             for one in lost
@@ -230,30 +234,30 @@ class CustomObjects:
         return " ".join(filter(None, (self._kubectl.write_all(part) for part in _parts(documents))))
 
     def _namespaces_back(self, names: set[str]) -> None:
-        there = {str(one["metadata"]["name"]) for one in self._kubectl.read(["namespaces"])}
-        for name in sorted(names - there):
+        existing = {str(one["metadata"]["name"]) for one in self._kubectl.read(["namespaces"])}
+        for name in sorted(names - existing):
             self._kubectl.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def _status_back(self, created: Mapping[Key, Mapping[str, Any]], live: Mapping[str, _Live]) -> str:
-        """Give the objects that were created the status that they had; return what was refused."""
+        """Write the saved status of the created objects; return the refusals."""
         documents = [
             {**live[name].items[place], "status": item["status"]}
             for (name, place), item in created.items()
             if "status" in item and live[name].items[place].get("status") != item["status"]
         ]
-        said = [self._kubectl.write_all(part, "replace", "--subresource=status") for part in _parts(documents)]
-        return " ".join(filter(None, said))
+        refusals = [self._kubectl.write_all(part, "replace", "--subresource=status") for part in _parts(documents)]
+        return " ".join(filter(None, refusals))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Live:
-    """A definition as it is now, and its objects."""
+    """The current definition and its objects."""
 
     definition: Mapping[str, Any]
     items: Mapping[Place, Mapping[str, Any]]
 
     def fitting(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a saved object as it is created: without its uid, and in a version that is served."""
+        """Return a saved object in the form to create: without its uid, and in a served version."""
         group = self.definition["spec"]["group"]
         served = {f"{group}/{one['name']}" for one in self.definition["spec"]["versions"] if one.get("served")}
         version = item["apiVersion"] if item["apiVersion"] in served else f"{group}/{_version(self.definition)}"
@@ -261,7 +265,7 @@ class _Live:
 
 
 def owner_of(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return namespace and name of the Helm release that owns an object, None where none does."""
+    """Return namespace and name of the Helm release that owns an object, or None."""
     notes = document["metadata"].get("annotations") or {}
     name = notes.get("meta.helm.sh/release-name")
     return (str(notes.get("meta.helm.sh/release-namespace", "")), str(name)) if name else None
@@ -281,13 +285,13 @@ def _is_of(item: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
 
 
 def _version(definition: Mapping[str, Any]) -> str:
-    """Return the version that etcd holds, or the first that is served."""
+    """Return the storage version if it is served, else the first served version."""
     served = [one for one in definition["spec"]["versions"] if one.get("served")]
     return next((str(one["name"]) for one in served if one.get("storage")), str(served[0]["name"]) if served else "")
 
 
 def _resource(definition: Mapping[str, Any]) -> str:
-    """Return what kubectl calls the objects of a definition."""
+    """Return the resource name of a definition for kubectl: PLURAL.VERSION.GROUP."""
     spec = definition["spec"]
     return f"{spec['names']['plural']}.{_version(definition)}.{spec['group']}"
 
@@ -306,7 +310,7 @@ def _owners(item: Mapping[str, Any]) -> list[str]:
 
 
 def _with_owners(item: Mapping[str, Any], fresh: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let owner references lead to the owners' new uids, or the garbage collector deletes the object."""
+    """Set the owners' new uids in the owner references; otherwise the garbage collector deletes the object."""
     references = item["metadata"].get("ownerReferences")
     if not references:
         return item
@@ -328,7 +332,7 @@ def _shown(key: Key) -> str:
 
 
 def _counted(names: Sequence[str], what: str) -> str:
-    """Return how many, and the first names."""
+    """Return the number of names and the first names."""
     number = f"{len(names)} {what}{'' if len(names) == 1 else 's'}"
     rest = len(names) - _SHOWN
     return f"{number} ({', '.join(names[:_SHOWN])}{f' and {rest} more' if rest > 0 else ''})" if names else number

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Encryption at rest: with which key the API server closes Secrets before etcd sees them (ADR 0023).
+"""Encryption at rest: the file with the key that encrypts Secrets before they reach etcd (ADR 0023).
 
-The file is made once, on the first control plane, and is the same on all. Whoever has it reads every Secret of a copy
-of etcd; whoever loses it, none.
+The file is made once, on the first control plane, and is the same on all control planes. With the file, every Secret in
+a copy of etcd can be read. Without it, no Secret can be read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class EncryptionAction(Enum):
-    """What is to be done about the file."""
+    """What to do with the encryption file."""
 
     KEEP = "keep"
     MAKE = "make"
@@ -45,9 +45,9 @@ class EncryptionAction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionState:
-    """The machine as found: whether the file is there, etcd has data, and the API server is told to encrypt.
+    """The state of the machine: whether the file exists, etcd has data, and the API server names the file.
 
-    ``configured`` is None where there is no API server.
+    ``configured`` is None if there is no API server.
     """
 
     file: bool
@@ -56,39 +56,43 @@ class EncryptionState:
 
     @property
     def is_in_clear(self) -> bool:
-        """Say whether this is a control plane of a cluster that was made before Secrets were encrypted."""
+        """Whether the API server writes Secrets in clear: the cluster was made before Secrets were encrypted."""
         return self.configured is False
 
 
 def observe_encryption(paths: KubernetesPaths) -> EncryptionState:
-    """Look at the machine; a file that is there must be usable (ENCRYPTION_MALFORMED)."""
+    """Return the state of the machine; raises ENCRYPTION_MALFORMED if the file exists and is unusable."""
     place = encryption_path(paths)
     found = place.exists()
     if found:
         require_encryption(read_bytes(place, limit=_LIMIT))
     manifest = paths.kubernetes / "manifests/kube-apiserver.yaml"
     configured = ENCRYPTION_ARGUMENT.encode() in read_bytes(manifest, limit=_LIMIT) if manifest.exists() else None
-    return EncryptionState(file=found, data=(paths.root / "var/lib/etcd/member").exists(), configured=configured)
+    has_data = (paths.root / "var/lib/etcd/member").exists()
+    return EncryptionState(file=found, data=has_data, configured=configured)
 
 
 def plan_encryption(state: EncryptionState) -> EncryptionAction:
-    """Say whether a key is to be made; raises ENCRYPTION_KEY_LOST. Pure.
+    """Return whether to make a key; raises ENCRYPTION_KEY_LOST. Pure.
 
-    Another key in place of one that is lost would start an API server that cannot read a single Secret, and hide why.
-    With data and without an API server nobody can tell what it was told, so no key is made either.
+    With a new key instead of a lost key, the API server would start, but could not read a single Secret. If etcd has
+    data and there is no API server, it is unknown whether Secrets are encrypted, so no key is made either.
     """
     if state.file:
         return EncryptionAction.KEEP
     if state.data and not state.is_in_clear:
         raise KubeadmError(
-            "expected the key that the Secrets in etcd are encrypted with, its file is gone",
+            "expected the file with the key that encrypts the Secrets in etcd, found none",
             reason=Reason.ENCRYPTION_KEY_LOST,
         )
     return EncryptionAction.MAKE
 
 
 def make_encryption(paths: KubernetesPaths, *, random: Random) -> bool:
-    """Make key and file where there is none; return whether it was made; raises what looking and planning raise."""
+    """Make the file with a new key if there is none; return whether it was made.
+
+    Raises the errors of `observe_encryption` and `plan_encryption`.
+    """
     if plan_encryption(observe_encryption(paths)) is EncryptionAction.KEEP:
         return False
     target = encryption_path(paths)
@@ -97,7 +101,7 @@ def make_encryption(paths: KubernetesPaths, *, random: Random) -> bool:
 
 
 def render_encryption(key: bytes) -> bytes:
-    """Return the configuration that writes with ``key`` (32 bytes); what is not encrypted yet can still be read."""
+    """Return the configuration that encrypts with ``key`` (32 bytes) and still reads unencrypted Secrets."""
     return documents(
         {
             "apiVersion": API_VERSION,
@@ -116,17 +120,17 @@ def render_encryption(key: bytes) -> bytes:
 
 
 def require_encryption(content: bytes) -> None:
-    """Raise ENCRYPTION_MALFORMED unless ``content`` encrypts Secrets by secretbox. Messages never quote it.
+    """Raise ENCRYPTION_MALFORMED unless ``content`` encrypts Secrets with secretbox. Messages never quote ``content``.
 
-    Demanded: one document of the kind, secrets among its resources, and for them secretbox first, with named keys of 32
-    bytes. Further resources and providers are the admin's own.
+    Required are one document of the kind, secrets among its resources, and secretbox as the first provider of secrets,
+    with named keys of 32 bytes. An admin may add further resources and providers.
     """
     try:
         (document,) = load_documents(content.decode("utf-8"))
         _require_kind(document)
         _require_keys(_writer(document)["secretbox"]["keys"])
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        # from None: the parser's words may hold a line of the file
+        # The message of the parser may quote a line of the file, hence "from None".
         raise KubeadmError(
             f"expected an {KIND} with secretbox and keys of {KEY_BYTES} bytes for secrets, found something else",
             reason=Reason.ENCRYPTION_MALFORMED,
@@ -139,7 +143,7 @@ def _require_kind(document: Any) -> None:
 
 
 def _writer(document: Any) -> Any:
-    """Return the provider that Secrets are written with: the first one of the first entry that names them."""
+    """Return the provider that encrypts Secrets: the first provider of the first entry that names secrets."""
     entries = [entry for entry in document["resources"] if "secrets" in entry["resources"]]
     return entries[0]["providers"][0]
 

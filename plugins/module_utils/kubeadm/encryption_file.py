@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of `encryption.py` as keys in an order: read, made anew in another order, named. Pure.
+"""The file of `encryption.py` as an ordered list of keys: parse it, render it in another order, name keys. Pure.
 
-Etcd says of each value by the *name* of which key it was closed, so a name must never mean two keys. That of every key
-after the first therefore holds a fingerprint of it, and a number that says which of two is newer.
+Each value in etcd holds the *name* of the key that encrypts it, so a name must never mean two keys. The name of every
+key after the first therefore contains a number, which orders the keys by age, and a fingerprint of the key.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ _USE = "secrets-at-rest/key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKey:
-    """A key and the name by which etcd's values know it."""
+    """A key, and its name in the values of etcd."""
 
     name: str
     secret: bytes = field(repr=False)
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that tell keys apart and say nothing of them."""
+        """16 hexadecimal digits that identify the key and do not reveal it."""
         return fingerprint(self.secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionFile:
-    """The keys of one control plane: Secrets are written with the first, or in clear; the others only read."""
+    """The keys of one control plane. The first key, or no key if ``clear_first``, encrypts; the others only decrypt."""
 
     keys: tuple[EncryptionKey, ...]
     clear_first: bool = False
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names in their order, `CLEAR` first where Secrets are written in clear."""
+        """The names of the keys in order, with `CLEAR` first if Secrets are written in clear."""
         return (*((CLEAR,) if self.clear_first else ()), *(key.name for key in self.keys))
 
     @classmethod
     def parse(cls, content: bytes) -> EncryptionFile:
-        """Return what a file says that init or a rotation made.
+        """Parse a file that init or a rotation made. Messages never quote ``content``.
 
-        Raises ENCRYPTION_MALFORMED, and ENCRYPTION_FOREIGN where an admin wrote more into it: other resources or
-        providers are his own, and a rotation would have to guess what he means by them. Messages never quote it.
+        Raises ENCRYPTION_MALFORMED, and ENCRYPTION_FOREIGN if an admin added other resources or providers: a rotation
+        cannot know their purpose.
         """
         try:
             (document,) = load_documents(content.decode("utf-8"))
             first, second = _providers(document)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            raise _foreign() from None  # the parser's words may hold a line of the file
+            raise _foreign() from None  # The message of the parser may quote a line of the file.
         clear_first = first == {CLEAR: {}}
         box, other = (second, first) if clear_first else (first, second)
         if other != {CLEAR: {}} or set(box) != {"secretbox"}:
@@ -76,19 +76,19 @@ class EncryptionFile:
         return cls(keys=keys, clear_first=clear_first)
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the content of the file."""
         shown = [{"name": key.name, "secret": base64.b64encode(key.secret).decode("ascii")} for key in self.keys]
         box: dict[str, Any] = {"secretbox": {"keys": shown}}
         return _rendered({CLEAR: {}}, box) if self.clear_first else _rendered(box, {CLEAR: {}})
 
 
 def fingerprint(secret: bytes) -> str:
-    """Return 16 hexadecimal digits of a hash of a key (32 random bytes, so nobody finds it by trying)."""
+    """Return 16 hexadecimal digits of the hash of a key (32 random bytes, so it cannot be guessed)."""
     return hashlib.sha256(label(_USE, version=1) + secret).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
 def name_key(secret: bytes, *, number: int) -> EncryptionKey:
-    """Return a new key under the name that it has for ever."""
+    """Return a new key with its permanent name."""
     return EncryptionKey(name=f"key-{number}-{fingerprint(secret)}", secret=secret)
 
 

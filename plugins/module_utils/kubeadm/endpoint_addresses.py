@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Addresses of control planes: host:port, and the file that lists those that the cluster named last."""
+"""Addresses of control planes (host:port), the file that lists them, and the order in which to dial them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 MAX_ADDRESSES = 64
-"""Of control planes in one list."""
+"""Upper bound of control planes in one list."""
 MAX_LIST_BYTES = 1 << 14
 LIST = "/var/lib/attested-api-endpoint/control-planes.json"
-"""What the cluster named last; written by root, read by the proxy."""
+"""The control planes that the cluster named last; written by root, read by the proxy."""
 
 _VERSION = 1
 
@@ -41,12 +41,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def joined(host: str, port: int) -> str:
-    """Return the one text of a host and a port."""
+    """Return host and port as host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def literal(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that ``host`` is, or None where it is a name."""
+    """Return ``host`` as IP address, or None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -54,7 +54,7 @@ def literal(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def can_be_control_plane(address: str) -> bool:
-    """Whether a cluster may send us to ``address``: a host of its own, never this machine, a group or the link."""
+    """Return whether ``address`` can be a control plane: an IP address, not loopback, multicast or link-local."""
     found = literal(address)
     return found is not None and not (
         found.is_loopback or found.is_unspecified or found.is_multicast or found.is_link_local
@@ -82,13 +82,13 @@ def parse_list(data: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-# Which control plane is dialled next. Pure: the caller says what happened, and when.
+# Which control plane to dial next. Pure: the caller reports results and passes the time.
 #
-# the one that answered last → the others, those that rest after a failure last → whatever is behind a name (the
-# caller's)
+# the control plane that answered last → the other control planes → those that rest after a failure → the addresses
+# behind a name (the caller resolves names)
 #
-# A rest grows from one second to half a minute with each failure in a row. Nobody is ever left out: where all rest, the
-# one whose rest ends first is dialled first.
+# A rest grows from one second to half a minute with each failure in a row. No control plane is left out: if all rest,
+# the control plane whose rest ends first is dialled first.
 
 FIRST_REST_SECONDS = 1.0
 LONGEST_REST_SECONDS = 30.0
@@ -103,10 +103,10 @@ class _Record:
 
 @dataclass(slots=True)
 class Choice:
-    """What is known of each address (host:port, the host an IP address); times are seconds of one monotonic clock.
+    """The addresses (IP address:port) and the failures of each; times are seconds of one monotonic clock.
 
-    ``addresses`` are dialled in this order at first; shuffle them, so that workers do not all begin with one.
-    ``latest`` is the one that answered last; it may stand in no list, having been found by a name.
+    ``addresses`` are dialled in this order at first. Shuffle them, so that not all workers start with the same address.
+    ``latest`` is the address that answered last. It may be missing in ``addresses`` if it was resolved from a name.
     """
 
     addresses: tuple[str, ...] = ()
@@ -114,26 +114,26 @@ class Choice:
     _records: dict[str, _Record] = field(default_factory=dict)
 
     def order(self, now: float) -> tuple[str, ...]:
-        """Return whom to dial, first to last, each once."""
+        """Return the addresses in the order to dial them, without duplicates."""
         known = tuple(dict.fromkeys((self.latest, *self.addresses) if self.latest else self.addresses))
         rested = [address for address in known if self._until(address) <= now]
         resting = sorted((address for address in known if self._until(address) > now), key=self._until)
         return (*rested, *resting)
 
     def answered(self, address: str) -> None:
-        """Note that ``address`` sent something: it is the first choice from now on."""
+        """Record that ``address`` sent data: it is the first choice from now on."""
         self._records.pop(address, None)
         self.latest = address
 
     def failed(self, address: str, now: float) -> bool:
-        """Note that nothing came of ``address``: it rests, longer each time; return whether this begins a row."""
+        """Record a failure: ``address`` rests, longer each time. Return whether it is the first failure in a row."""
         record = self._records.setdefault(address, _Record())
         record.rests_until = now + min(FIRST_REST_SECONDS * 2.0**record.failures, LONGEST_REST_SECONDS)
         record.failures = min(record.failures + 1, _MAX_DOUBLINGS)
         return record.failures == 1
 
     def replace(self, addresses: Sequence[str]) -> None:
-        """Take another list; an empty one leaves the last good one. What is known of who stays, stays."""
+        """Replace the addresses unless the new list is empty; the records of addresses in both lists stay."""
         if not addresses:
             return
         self.addresses = tuple(addresses)

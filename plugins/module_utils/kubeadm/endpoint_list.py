@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent api-endpoint-list`: asks the cluster, as the kubelet, where its API servers are; a timer runs it.
+"""`attested-agent api-endpoint-list`: reads the API servers from the cluster and writes them to a file, on a timer.
 
-It reads the endpoints of the Service default/kubernetes, which API servers keep by themselves and every node may read
-by name. The proxy beside it has no credential; it reads the file that this one writes.
+It reads the endpoints of the Service default/kubernetes with the kubelet's credential. API servers maintain these
+endpoints, and every node may read them. The proxy has no credential, so it reads the file.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ if TYPE_CHECKING:
 
 
 class ControlPlanes(Protocol):
-    """Knows where the cluster's API servers are (`kubeadm.KubeconfigNodeReader`)."""
+    """Reads the addresses of the cluster's API servers (`kubeadm.KubeconfigNodeReader`)."""
 
     def api_servers(self) -> tuple[str, ...]:
-        """Return host:port of each; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
+        """Return host:port of each API server; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
 
 
 def learn(cluster: ControlPlanes, path: str | Path) -> tuple[str, ...]:
-    """Keep where the API servers are in ``path`` and return them; a cluster that names none changes nothing.
+    """Write the addresses of the API servers to ``path`` and return them.
 
-    Only hosts are taken: an address of loopback, of a group or of the link would lead to another service of this
-    machine. Raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED, FILE_UNUSABLE.
+    Loopback, multicast and link-local addresses are dropped, because they could lead to another service of this
+    machine. Raises API_UNREACHABLE (also if no address is left; the file stays then), KUBELET_CREDENTIAL_REFUSED,
+    FILE_UNUSABLE.
     """
     named = cluster.api_servers()
     found = tuple(sorted({one for one in named if can_be_control_plane(parse_address(one)[0])}))[:MAX_ADDRESSES]
     if not found:
         raise KubeadmError(
-            f"expected the API server to name control planes, got {len(named)} that can be none; the list stays",
+            f"expected addresses of control planes from the API server, got {len(named)} unusable ones; "
+            "the list is unchanged",
             reason=Reason.API_UNREACHABLE,
         )
     write_atomic(path, render_list(found), mode=0o644)
@@ -52,9 +54,10 @@ def learn(cluster: ControlPlanes, path: str | Path) -> tuple[str, ...]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0, or 1 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-agent api-endpoint-list", description="Ask the cluster where its API servers are."
+        prog="attested-agent api-endpoint-list",
+        description="Write the addresses of the cluster's API servers to a file.",
     )
-    parser.add_argument("--list", default=LIST, metavar="FILE", help="where to keep them (default: %(default)s)")
+    parser.add_argument("--list", default=LIST, metavar="FILE", help="the file to write (default: %(default)s)")
     options = parser.parse_args(argv)
     try:
         found = learn(KubeconfigNodeReader(KubernetesPaths().kubelet_config), options.list)

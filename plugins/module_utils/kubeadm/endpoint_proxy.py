@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The doing part of the endpoint: listen on loopback, dial whom `endpoint_addresses.py` names, splice."""
+"""The proxy of the endpoint: listens on loopback, dials addresses in the order of `endpoint_addresses.py`, splices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .endpoint_addresses import Choice
 
 HOST = "127.0.0.1"
-"""A constant, so that no configuration opens it to the network."""
+"""A constant, so that no configuration can open the proxy to the network."""
 
 _BACKLOG = 128
 _FULL_PAUSE_SECONDS = 0.1
@@ -32,13 +32,14 @@ _NAME_ADDRESSES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of the proxy; its clients are the kubelet and what else is on this machine.
+    """Bounds of the proxy. Its clients are the kubelet and other programs of this machine.
 
-    ``streams`` at once, further clients wait in the kernel's queue. ``connect_seconds`` for a control plane to take a
-    connection. ``hello_seconds`` for a client to say anything: before that no control plane is dialled.
-    ``answer_seconds``: a control plane that said nothing for that long is not one that answers. ``linger_seconds``: how
-    long a stream with one direction ended may stand still. ``dead_seconds``: how long a control plane may leave what it
-    was sent unacknowledged, keep-alives included, until its connection counts as broken.
+    ``streams``: streams at the same time; further clients wait in the kernel's queue.
+    ``connect_seconds``: time for a control plane to accept a connection.
+    ``hello_seconds``: time for a client to send its first bytes; no control plane is dialled before.
+    ``answer_seconds``: a stream that ends after this time without data from the control plane counts as a failure.
+    ``linger_seconds``: time without data after which a stream with one closed direction is ended.
+    ``dead_seconds``: time without acknowledgement (also of keep-alives) after which a connection counts as broken.
     """
 
     streams: int = 1024
@@ -50,17 +51,17 @@ class Limits:
 
 
 class EventLog(Protocol):
-    """Where the proxy tells what happens (`serving.Log`)."""
+    """The log of the proxy (`core.logs.Log`)."""
 
     def event(self, name: str, /, **fields: str | float | bool | None) -> None:
-        """Hear of one event."""
+        """Log one event."""
 
 
 class Dialler:
-    """Connects to the first control plane that takes it; tells ``choice`` of those that do not."""
+    """Connects to the first control plane that accepts, and reports the failures to ``choice``."""
 
     def __init__(self, choice: Choice, *, log: EventLog, limits: Limits, own_port: int = 0) -> None:
-        """Dial those of ``choice``; never ``own_port`` of this machine, which is ourselves."""
+        """Store the choice of addresses; ``own_port`` on loopback is the proxy itself and is never dialled."""
         self.names: tuple[str, ...] = ()
         self.own_port = own_port
         self._choice = choice
@@ -68,7 +69,7 @@ class Dialler:
         self._limits = limits
 
     async def connect(self) -> tuple[socket.socket, str]:
-        """Return a connected socket and whose it is (host:port); raises PEER_UNREACHABLE."""
+        """Return a connected socket and the address of its control plane (host:port); raises PEER_UNREACHABLE."""
         tried = 0
         async for address in self._candidates():
             tried += 1
@@ -77,11 +78,11 @@ class Dialler:
             except (OSError, TimeoutError) as error:
                 self.failed(address, str(error) or f"no connection within {self._limits.connect_seconds:g} s")
         raise TransportError(
-            f"expected one of {tried} control planes to take a connection, none did", reason=Reason.PEER_UNREACHABLE
+            f"expected one of {tried} control planes to accept a connection, none did", reason=Reason.PEER_UNREACHABLE
         )
 
     def failed(self, address: str, why: str) -> None:
-        """Let ``address`` rest; the first time in a row is a line of the log."""
+        """Record a failure of ``address``, and log the first failure in a row."""
         if self._choice.failed(address, asyncio.get_running_loop().time()):
             self._log.event("control_plane_failed", control_plane=address, detail=why)
 
@@ -92,12 +93,12 @@ class Dialler:
                 seen.add(address)
                 yield address
         for name in self.names:
-            for address in await self._behind(name):
+            for address in await self._resolve(name):
                 if address not in seen and not self._is_own(address):
                     seen.add(address)
                     yield address
 
-    async def _behind(self, name: str) -> list[str]:
+    async def _resolve(self, name: str) -> list[str]:
         host, port = parse_address(name)
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
@@ -113,7 +114,7 @@ class Dialler:
         made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
             made.settimeout(0)
-            _watch_over(made, self._limits.dead_seconds)
+            _detect_dead_peer(made, self._limits.dead_seconds)
             async with asyncio.timeout(self._limits.connect_seconds):
                 await asyncio.get_running_loop().sock_connect(made, (host, port))
         except BaseException:
@@ -128,7 +129,7 @@ class Dialler:
 
 
 class Proxy:
-    """Listens on loopback and gives each client a stream to a control plane."""
+    """Listens on loopback and splices each client with a control plane."""
 
     def __init__(
         self,
@@ -140,10 +141,10 @@ class Proxy:
         look: Callable[[], None] = lambda: None,
         chosen: Callable[[str], None] = lambda _address: None,
     ) -> None:
-        """Take streams within ``limits``.
+        """Store the collaborators.
 
-        ``look`` is called before each dial (the list may have changed), ``chosen`` with a control plane that has just
-        become the first choice.
+        ``look`` is called before each dial, because the list may have changed. ``chosen`` is called with an address
+        that becomes the first choice.
         """
         self._choice = choice
         self._dialler = dialler
@@ -158,11 +159,11 @@ class Proxy:
 
     @property
     def streams(self) -> int:
-        """How many there are now."""
+        """The number of current streams."""
         return len(self._streams)
 
     def start(self, port: int) -> int:
-        """Listen and return the port (0: a free one); raises PORT_UNAVAILABLE."""
+        """Listen on ``port`` (0: a free port) and return the port; raises PORT_UNAVAILABLE."""
         self._listener.settimeout(0)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -178,7 +179,7 @@ class Proxy:
         return bound
 
     async def stop(self) -> None:
-        """Take no more clients and end every stream."""
+        """Stop accepting clients and end every stream."""
         running = {*self._streams, *({self._accepting} if self._accepting else ())}
         for task in running:
             task.cancel()
@@ -191,7 +192,7 @@ class Proxy:
             await self._free.acquire()
             try:
                 client, _peer = await loop.sock_accept(self._listener)
-            except OSError as error:  # no descriptor is left, or the client is gone already
+            except OSError as error:  # No descriptor is left, or the client has disconnected.
                 self._free.release()
                 self._log.event("accept_failed", detail=str(error))
                 await asyncio.sleep(_FULL_PAUSE_SECONDS)
@@ -224,7 +225,7 @@ class Proxy:
                 await self._splice(client, server, address, hello)
 
     async def _hello(self, client: socket.socket) -> bytes:
-        """Return what the client says first, nothing where it does not: TLS clients speak before servers do."""
+        """Return the client's first bytes, empty if there are none in time. A TLS client sends before the server."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(self._limits.hello_seconds):
                 return await asyncio.get_running_loop().sock_recv(client, _HELLO_BYTES)
@@ -241,7 +242,7 @@ class Proxy:
         if splice.server_broke:
             self._dialler.failed(address, "its connection broke")
         elif not splice.has_answered and (splice.server_ended or waited):
-            self._dialler.failed(address, "it took the connection and said nothing")
+            self._dialler.failed(address, "it accepted the connection and sent nothing")
 
     def _answered(self, address: str) -> None:
         before = self._choice.latest
@@ -251,8 +252,8 @@ class Proxy:
             self._chosen(address)
 
 
-def _watch_over(connection: socket.socket, dead_seconds: int) -> None:
-    """Let the kernel find out that the other side is gone: probes while nothing is sent, a limit while something is."""
+def _detect_dead_peer(connection: socket.socket, dead_seconds: int) -> None:
+    """Make the kernel detect a dead peer: by keep-alive probes if idle, else by a timeout for unacknowledged data."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-api-endpoint`: a loopback port of a worker that leads to whichever control plane answers (ADR 0034).
+"""`attested-api-endpoint`: forwards a loopback port of a worker to a control plane that answers (ADR 0034).
 
-A user of its own for the time it runs, no capabilities, no secrets: it passes TLS on and sees none of it.
+It runs as a dynamic user without capabilities and secrets: it forwards TLS connections without decrypting them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ DEFAULT_PORT = 6444
 class ApiEndpointConfig:
     """The configuration file, written by the role `api_endpoint`.
 
-    ``control_planes``: host:port of those that the site knows. ``endpoint``: host:port behind which there are control
-    planes too, asked when none of the others answers; empty for none. ``list_file``: those that the cluster named last.
+    ``control_planes``: host:port of the control planes that the site configures.
+    ``endpoint``: host:port of a load balancer or name for control planes, used after all others; empty for none.
+    ``list_file``: the control planes that the cluster named last.
     """
 
     control_planes: tuple[str, ...] = ()
@@ -49,16 +50,16 @@ class ApiEndpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Whom there is to dial: addresses in the order of the first tries, and names that stand for further ones."""
+    """The control planes to dial: addresses in their first order, and names that resolve to further addresses."""
 
     addresses: tuple[str, ...]
     names: tuple[str, ...]
 
 
 def load_known(config: ApiEndpointConfig, learned: Sequence[str], *, random: Random) -> Known:
-    """Return whom to dial: those that the cluster named, then the site's, each part shuffled, then names.
+    """Return the control planes to dial: those of the cluster, then those of the site, both shuffled, then names.
 
-    Raises ENDPOINT_INVALID, and CONFIG_INVALID where there is nobody or too many.
+    Raises ENDPOINT_INVALID, and CONFIG_INVALID if the site configures no control plane or too many.
     """
     entries = [*config.control_planes, *([config.endpoint] if config.endpoint else [])]
     hosts = {entry: parse_address(entry)[0] for entry in entries}
@@ -74,10 +75,10 @@ def load_known(config: ApiEndpointConfig, learned: Sequence[str], *, random: Ran
 
 
 class Lists:
-    """Reads configuration and list, and says when the list is another one than was read."""
+    """Reads the configuration and the list of control planes, and detects changes of the list."""
 
     def __init__(self, path: str | Path, *, log: Log, random: Random) -> None:
-        """Read the configuration at ``path``, and the list that it names."""
+        """Read the configuration at ``path``; `load` reads the list that it names."""
         self._path = path
         self._log = log
         self._random = random
@@ -86,7 +87,7 @@ class Lists:
         self._learned: tuple[str, ...] = ()
 
     def load(self) -> Known:
-        """Read both anew; a list that is malformed leaves the last good one. Raises what `load_known` does."""
+        """Read both files again; a malformed list is logged and the last good list stays. Raises as `load_known`."""
         config = load_config(ApiEndpointConfig, self._path)
         self._seen = _stamp(config.list_file)
         if self._seen is not None:
@@ -99,12 +100,12 @@ class Lists:
         return known
 
     def has_changed(self) -> bool:
-        """Whether the list's file is another one than was read."""
+        """Return whether the list has changed since it was read."""
         return _stamp(self.config.list_file) != self._seen
 
 
 class Service:
-    """One run of the program: choice, dialler, proxy, and what systemd is told."""
+    """One run of the program: choice, dialler, proxy, and the status for systemd."""
 
     def __init__(self, lists: Lists, *, log: Log, limits: Limits, notifier: Notifier) -> None:
         """Wire the collaborators; nothing listens yet. Raises ENDPOINT_INVALID, CONFIG_INVALID."""
@@ -112,44 +113,44 @@ class Service:
         self._notifier = notifier
         self._choice = Choice()
         self._dialler = Dialler(self._choice, log=log, limits=limits)
-        self._reloader = Reloader(lists.load, self._take, log=log)
+        self._reloader = Reloader(lists.load, self._use, log=log)
         self.proxy = Proxy(
-            self._choice, self._dialler, log=log, limits=limits, look=self._look, chosen=lambda _one: self._tell()
+            self._choice, self._dialler, log=log, limits=limits, look=self._look, chosen=lambda _one: self._notify()
         )
-        self._take(lists.load())
+        self._use(lists.load())
 
     def start(self) -> int:
-        """Listen, and read anew on SIGHUP; return the port; raises PORT_UNAVAILABLE."""
+        """Listen, handle SIGHUP as reload, and return the port; raises PORT_UNAVAILABLE."""
         port = self.proxy.start(self._lists.config.listen_port)
         self._reloader.listen()
         self._notifier.ready(self.sentence())
         return port
 
     def sentence(self) -> str:
-        """Return what `attested status` shows."""
+        """Return the status text that `attested status` shows."""
         latest = self._choice.latest
         known = ", ".join([*sorted(self._choice.addresses), *self._dialler.names])
         return f"{f'{latest} answered last' if latest else 'none has answered yet'}; known: {known}"
 
     def reload(self) -> None:
-        """Read configuration and list anew; open streams stay."""
+        """Read the configuration and the list again; open streams stay."""
         self._reloader.reload()
 
-    def _take(self, known: Known) -> None:
+    def _use(self, known: Known) -> None:
         self._choice.replace(known.addresses)
         self._dialler.names = known.names
-        self._tell()
+        self._notify()
 
     def _look(self) -> None:
         if self._lists.has_changed():
             self.reload()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._notifier.status(self.sentence())
 
 
 async def serve(path: str | Path, *, log: Log, limits: Limits | None = None, listening: Callable[[int], None]) -> None:
-    """Serve until SIGTERM; ``listening`` hears the port. Raises what keeps it from serving."""
+    """Serve until SIGTERM; calls ``listening`` with the port. Raises an `AttestedError` if it cannot serve."""
     service = Service(
         Lists(path, log=log, random=SystemRandom()), log=log, limits=limits or Limits(), notifier=Notifier()
     )
@@ -169,9 +170,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, or 1 with the error on standard error if it cannot serve."""
     parser = argparse.ArgumentParser(
-        prog="attested-api-endpoint", description="Lead a loopback port to whichever control plane answers."
+        prog="attested-api-endpoint", description="Forward a loopback port to a control plane that answers."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two connections made one: what comes from either goes to the other, until both have said that they end.
+"""Splice two connections: forward bytes in both directions until both sides have closed.
 
-Nothing is kept but the piece that is under way (back-pressure is the sockets' own), an end of one direction is passed
-on as such, and a broken side breaks the other one.
+Only one piece is buffered per direction, so a slow receiver slows its sender. The close of one direction is forwarded,
+and a broken connection breaks the other connection.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 16
 LINGER_SECONDS = 60.0
-"""How long a connection that one side has ended may stand still."""
+"""How long a connection with one closed direction may be without data."""
 
 
 class Splice:
-    """One client's connection and one to a control plane."""
+    """Joins the connection of a client and a connection to a control plane."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Splice:
         answered: Callable[[], None],
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
-        """Join two connected sockets that do not block; ``answered`` hears of the first bytes that the server sends."""
+        """Store two connected non-blocking sockets; ``answered`` is called when the server sends its first bytes."""
         self._client = client
         self._server = server
         self._answered = answered
@@ -46,7 +46,10 @@ class Splice:
         self.server_broke = False
 
     async def run(self, first: bytes) -> None:
-        """Send ``first``, then move bytes until both sides have ended or one broke; both are then to be closed."""
+        """Send ``first``, then forward bytes until both sides have closed or one broke; the caller closes the sockets.
+
+        If a connection broke or lingered, both sockets are set to reset their connections.
+        """
         try:
             await self._to_server(first)
             good = await self._pump_both()
@@ -57,7 +60,7 @@ class Splice:
             abort(self._server)
 
     async def _pump_both(self) -> bool:
-        """Return whether both directions came to their end; raises `OSError` where one broke."""
+        """Return True if both directions were closed, False after the linger time; raises `OSError` if one broke."""
         tasks = {asyncio.create_task(self._up()), asyncio.create_task(self._down())}
         try:
             return await self._until_ended(tasks)
@@ -117,6 +120,6 @@ def _raise_of(done: set[asyncio.Task[None]]) -> None:
 
 
 def abort(connection: socket.socket) -> None:
-    """Let the close of ``connection`` be a reset: its peer must not take a break for an end."""
+    """Make the close of ``connection`` a reset, so that the peer does not take a break for a regular end."""
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

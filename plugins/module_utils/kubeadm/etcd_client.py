@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one client of etcd: over TLS, as the client of kubeadm's health check, by etcd's JSON gateway.
+"""The client of etcd: uses the JSON gateway over TLS, with the certificate of kubeadm's etcd health check.
 
-It needs no program, neither on the machine nor in a container. It asks the member of this machine.
+It needs no program on the machine or in a container. It connects to the member of this machine.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ LOCAL = "https://127.0.0.1:2379"
 
 _CALL_SECONDS = 10.0
 _HEALTH_SECONDS = 5.0
-"""A machine that is powered off does not even say no."""
+"""Short, because a machine that is powered off sends no response at all."""
 _AGAIN_SECONDS = 1.0
-"""For 503: etcd has no leader at this moment, or members that are connected for less than five seconds."""
+"""For status 503: etcd has no leader, or a member has been connected for less than five seconds."""
 _LIMIT = 1 << 20
 _PAGE = 32
 _PAGE_SECONDS = 30.0
 _MAX_PAGE_BYTES = 64 << 20
-"""A page of Secrets of the largest size that the API takes, in base64."""
-_SAID = 300
+"""A page of Secrets of the largest size that the API accepts, in base64."""
+_SHOWN_CHARACTERS = 300
 
 
 class EtcdApi(Protocol):
-    """What is read and changed of the members."""
+    """Reads and removes members of etcd."""
 
     def members(self) -> tuple[Member, ...]:
-        """Return them all, each asked how it is; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
+        """Return all members with the health of each; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
 
     def remove(self, member: Member) -> None:
-        """Take one out; raises ETCD_UNREACHABLE, and ETCD_REFUSED with a time to ask again where that makes sense."""
+        """Remove a member; raises ETCD_UNREACHABLE, and ETCD_REFUSED with a retry time if a retry can succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class EtcdCredentials:
 
     @classmethod
     def below(cls, directory: Path) -> EtcdCredentials:
-        """Return those that kubeadm gives the probe of each control plane's etcd."""
+        """Return the credentials of kubeadm's etcd health check in ``directory``."""
         return cls(
             ca=directory / "ca.crt",
             certificate=directory / "healthcheck-client.crt",
@@ -72,28 +72,28 @@ class EtcdCredentials:
 
 
 class EtcdGateway:
-    """The member at ``endpoint`` (a URL), and the others at the addresses by which it knows them."""
+    """Calls the member at ``endpoint`` (a URL), and checks the other members at the client URLs that it lists."""
 
     def __init__(self, endpoint: str, credentials: EtcdCredentials) -> None:
-        """Keep whom to ask and by which files; they are read at the first call."""
+        """Store the endpoint and the credential files, which are read at each call."""
         self._endpoint = endpoint
         self._credentials = credentials
 
     @classmethod
     def local(cls, paths: KubernetesPaths, *, endpoint: str = LOCAL) -> EtcdGateway:
-        """Return the member of this control plane."""
+        """Return the gateway to the member of this control plane."""
         return cls(endpoint, EtcdCredentials.below(paths.kubernetes / "pki/etcd"))
 
     def members(self) -> tuple[Member, ...]:
-        """Return them as this member has them, which may be a moment behind."""
+        """Return the members as this member lists them; the list may be slightly out of date."""
         answer = self._call("/v3/cluster/member/list", {"linearizable": False})
         try:
             return tuple(self._member(one) for one in answer["members"])
         except (KeyError, TypeError, ValueError) as error:
-            raise _unreachable(self._endpoint, "its list of members is none") from error
+            raise _unreachable(self._endpoint, "its list of members is malformed") from error
 
     def remove(self, member: Member) -> None:
-        """Take one out; etcd itself also refuses what would cost it the majority of those that are connected."""
+        """Remove a member. etcd also refuses a removal that would cost it the majority of connected members."""
         self._call("/v3/cluster/member/remove", {"ID": str(member.member_id)})
 
     def require_healthy(self) -> None:
@@ -109,11 +109,11 @@ class EtcdGateway:
             )
 
     def is_healthy(self) -> bool:
-        """Say whether this member answers and could read from a majority."""
+        """Return whether this member answers and can read from a majority."""
         return self._is_healthy(self._endpoint)
 
     def revision(self) -> int:
-        """Return the revision that this member is at; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
+        """Return the current revision of this member; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
         answer = self._call("/v3/maintenance/status", {})
         try:
             return int(answer["header"]["revision"])
@@ -121,14 +121,16 @@ class EtcdGateway:
             raise _unreachable(self._endpoint, "its status has no revision") from None
 
     def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values from ``first`` up to and without ``end``, read page by page; raises as `members`."""
+        """Yield keys and values from ``first`` up to but excluding ``end``, page by page; raises as `members`."""
         while True:
-            asked = {"key": _text(first), "range_end": _text(end), "limit": str(_PAGE)}
-            answer = self._call("/v3/kv/range", asked, limit=_MAX_PAGE_BYTES, timeout_seconds=_PAGE_SECONDS)
+            request = {"key": _text(first), "range_end": _text(end), "limit": str(_PAGE)}
+            answer = self._call("/v3/kv/range", request, limit=_MAX_PAGE_BYTES, timeout_seconds=_PAGE_SECONDS)
             try:
                 found = [(_bytes(one["key"]), _bytes(one["value"])) for one in answer.get("kvs", ())]
             except (AttributeError, KeyError, TypeError, ValueError):
-                raise _unreachable(self._endpoint, "its answer has no keys and values") from None  # it holds Secrets
+                raise _unreachable(
+                    self._endpoint, "its answer has no keys and values"
+                ) from None  # The answer holds Secrets.
             yield from found
             if not found or not answer.get("more"):
                 return
@@ -146,7 +148,7 @@ class EtcdGateway:
         )
 
     def _is_healthy(self, url: str) -> bool:
-        """Say whether a member answers and could read from a majority: etcd's own question of health does that."""
+        """Return whether a member answers and can read from a majority, which etcd's /health checks."""
         try:
             status, body = self._exchange(url, "GET", "/health", timeout_seconds=_HEALTH_SECONDS)
             return status == http.client.OK and str(load_json(body)["health"]).lower() == "true"
@@ -161,16 +163,16 @@ class EtcdGateway:
             self._endpoint, "POST", path, body=sent, limit=limit, timeout_seconds=timeout_seconds
         )
         if status != http.client.OK:
-            said = body.decode("utf-8", "replace")[:_SAID]
+            shown = body.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
             raise EtcdError(
-                f"expected etcd to do {path}, it said {status}: {said}",
+                f"expected etcd to accept {path}, got status {status}: {shown}",
                 reason=Reason.ETCD_REFUSED,
                 retry_after_seconds=_AGAIN_SECONDS if status == http.client.SERVICE_UNAVAILABLE else 0.0,
             )
         try:
             answer: dict[str, Any] = load_json(body, limit=limit)
         except ValueError:
-            raise _unreachable(self._endpoint, "its answer is no JSON") from None  # it may hold a Secret
+            raise _unreachable(self._endpoint, "its answer is not JSON") from None  # The answer may hold a Secret.
         return answer
 
     def _exchange(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules `etcd_member` and `etcd_member_info` do."""
+"""The implementation of the modules `etcd_member` and `etcd_member_info`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run_member(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Take a member out of etcd; raises `EtcdError`, also in check mode where it would be refused."""
+    """Remove a member from etcd; raises `EtcdError`, also in check mode if the removal would be refused."""
     plan = remove_member(
         _gateway(params), name=params["name"], address=params["address"], check_mode=check_mode, clock=SystemClock()
     )

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Members of etcd, and the decision whether one can be taken out. Pure.
+"""Members of etcd, and the decision whether one of them can be removed.
 
-etcd writes while more than half of its voting members answer. A member that is gone for good still counts, so each
-further loss weighs more than it should. It may be taken out while those that answer are a majority before and after.
+etcd accepts writes while more than half of its voting members are healthy. A member that is lost for good still counts
+as a voter. It may be removed if the healthy members are a majority before and after the removal.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One member as the others list it: ``name`` is empty until it has started once; a learner has no vote.
+    """One member as the other members list it. A learner has no vote.
 
-    ``healthy``: it answered now, and could read from a majority. Where there is none, nobody is.
+    ``name`` is empty until the member has started once. ``healthy``: the member answered and can read from a majority;
+    without a majority no member is healthy.
     """
 
     member_id: int
@@ -39,12 +40,12 @@ class Member:
 
     @property
     def shown(self) -> str:
-        """How a person names it."""
+        """The name of the member in messages."""
         return self.name or f"a member that never started ({', '.join(self.peer_urls)})"
 
     @property
     def problem(self) -> str:
-        """Return why it cannot stand in for another member that is stopped; empty where it can."""
+        """Return why the member cannot replace another member that stops; empty if it can."""
         if not self.client_urls:
             return "has not started"
         if self.is_learner:
@@ -52,7 +53,7 @@ class Member:
         return "" if self.healthy else "is not healthy"
 
     def as_result(self) -> dict[str, Any]:
-        """Return plain values for a module's result; the id in hexadecimal digits, as etcdctl has it."""
+        """Return plain values for a module's result; the id in hexadecimal digits, as etcdctl prints it."""
         return {
             "id": f"{self.member_id:x}",
             "name": self.name,
@@ -65,23 +66,23 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalPlan:
-    """Who goes (None: nobody of that name is a member), out of whom."""
+    """The member to remove (None if no member has the name), and all members before the removal."""
 
     member: Member | None
     members: tuple[Member, ...]
 
     def __bool__(self) -> bool:
-        """Say whether anybody is to go."""
+        """Return whether there is a member to remove."""
         return self.member is not None
 
     @property
     def left(self) -> tuple[Member, ...]:
-        """Who stays."""
+        """The members after the removal."""
         return tuple(one for one in self.members if one != self.member)
 
 
 def majority(voters: int) -> int:
-    """Return how many of ``voters`` must answer so that etcd writes."""
+    """Return how many of ``voters`` must be healthy so that etcd accepts writes."""
     return voters // 2 + 1
 
 
@@ -91,16 +92,16 @@ def voters_of(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def plan_removal(members: Sequence[Member], *, name: str, address: str = "") -> RemovalPlan:
-    """Return who is to go; raises `EtcdError`.
+    """Return the plan to remove the member ``name``; raises `EtcdError`. Pure.
 
-    A member that never started has no name yet and is known by ``address`` alone, the host in its peer URL.
+    A member that never started has no name yet and is identified by ``address``, the host in its peer URL.
 
-    1. Nobody of that name is a member: nothing to do.
-    2. One is: ETCD_MEMBER_AMBIGUOUS.
-    3. A learner has no vote and may go whatever the others do.
-    4. The last voter stays: ETCD_LAST_MEMBER.
-    5. Those that are healthy now are a majority, else nothing can be changed: ETCD_QUORUM_LOST.
-    6. Those of them that stay are a majority of those that stay: ETCD_QUORUM_AT_RISK.
+    1. If no member has the name, there is nothing to do.
+    2. If several members match, the removal is refused: ETCD_MEMBER_AMBIGUOUS.
+    3. A learner has no vote, so it may always be removed.
+    4. The last voting member stays: ETCD_LAST_MEMBER.
+    5. The healthy voters must be a majority now, or etcd cannot change its members: ETCD_QUORUM_LOST.
+    6. The healthy voters must be a majority after the removal: ETCD_QUORUM_AT_RISK.
     """
     found = [one for one in members if _is_meant(one, name=name, address=address)]
     if not found:  # 1
@@ -150,24 +151,24 @@ def _health(voters: Sequence[Member]) -> str:
     return f"{len(_healthy(voters))} are; not healthy: {others}"
 
 
-# Taking a member out: decided from what the members say now, done, and looked at again.
+# Remove a member: decide from the current members, remove, and check the members again.
 
 _SETTLED_SECONDS = 30.0
-"""Members that have only just connected do so within five."""
+"""etcd refuses a removal until its members have been connected for five seconds."""
 
 
 def remove_member(api: EtcdApi, *, name: str, address: str = "", check_mode: bool = False, clock: Clock) -> RemovalPlan:
-    """Take the member ``name`` out and return what was decided; raises as `plan_removal` and the API do.
+    """Remove the member ``name`` and return the plan; raises as `plan_removal` and the API do.
 
-    Where etcd says that it may be asked again, it is, for half a minute. The list is read again afterwards: a member
-    that is still in it raises ETCD_REFUSED.
+    If etcd refuses for the moment, the removal is retried for half a minute. Afterwards the members are read again.
+    Raises ETCD_REFUSED if the member is still listed.
     """
     plan = plan_removal(api.members(), name=name, address=address)
     if plan.member is None or check_mode:
         return plan
     _remove(api, plan.member, clock)
     if plan.member.member_id in {one.member_id for one in api.members()}:
-        raise EtcdError(f"expected etcd without {plan.member.shown}, it is still there", reason=Reason.ETCD_REFUSED)
+        raise EtcdError(f"expected etcd without {plan.member.shown}, it is still a member", reason=Reason.ETCD_REFUSED)
     return plan
 
 

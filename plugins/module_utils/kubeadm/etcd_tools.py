@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snapshots of etcd by its own programs: saved, proven by an etcd of its own that answers from it, made a member again.
+"""Snapshots of etcd with its own programs: save a snapshot, prove it with a scratch etcd, restore a member from it.
 
-A snapshot in clear lies in etcd's own directory, beside the data that it is a copy of, and nowhere else.
+An unencrypted snapshot is stored only in etcd's own directory, next to the data that it copies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..core.host import Clock
 
 BUMP = 1_000_000_000
-"""By how much a restore raises the revision: more than any watcher of the cluster can have seen."""
+"""The amount by which a restore raises the revision: no client can have seen a higher revision."""
 
 _SECONDS = 1800.0
 _START_SECONDS = 120.0
@@ -38,7 +38,7 @@ _CLUSTER = b"/registry/namespaces/kube-system"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """What an etcd answered that was started from a snapshot: its revision, and the generation of the policy in it."""
+    """The revision and the policy generation that a scratch etcd returned after its start from a snapshot."""
 
     revision: int
     policy_generation: int
@@ -46,7 +46,7 @@ class Proven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """The one member of a restored cluster: its name, and where it says that others reach it."""
+    """The only member of a restored cluster: its name and its advertised peer URL."""
 
     name: str
     peer_url: str
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdTools:
-    """etcd, etcdctl and etcdutl of this machine; ``certificates`` as kubeadm has them in pki/etcd."""
+    """Runs etcd, etcdctl and etcdutl of this machine; ``certificates`` is a directory such as kubeadm's pki/etcd."""
 
     runner: Runner
     starter: Starter
@@ -64,13 +64,13 @@ class EtcdTools:
 
     @property
     def gateway(self) -> EtcdGateway:
-        """The member of this machine."""
+        """The client of this machine's member."""
         return EtcdGateway(self.endpoint, self._credentials)
 
     def save(self, target: Path) -> int:
-        """Write a snapshot of this member to ``target`` and return the revision that it had before.
+        """Write a snapshot of this member to ``target`` and return the member's revision before the snapshot.
 
-        Raises ETCD_MEMBER_UNHEALTHY where the member does not answer or has no quorum: what it has may be old.
+        Raises ETCD_MEMBER_UNHEALTHY if the member does not answer or has no quorum: its data may be old.
         """
         if not self.gateway.is_healthy():
             raise EtcdError(
@@ -85,7 +85,7 @@ class EtcdTools:
         return before
 
     def restore(self, snapshot: Path, data: Path, member: Member, *options: str) -> None:
-        """Make the data of a one-member cluster out of a snapshot; etcdutl checks its digest. Raises COMMAND_FAILED."""
+        """Make the data of a one-member cluster from a snapshot; etcdutl checks its digest. Raises COMMAND_FAILED."""
         words = [
             f"--data-dir={data}",
             f"--name={member.name}",
@@ -96,10 +96,10 @@ class EtcdTools:
         self.runner.run(["etcdutl", "snapshot", "restore", str(snapshot), *words], timeout_seconds=_SECONDS)
 
     def prove(self, snapshot: Path, scratch: Path, *, least: int) -> Proven:
-        """Return what an etcd answers that is started from the snapshot; raises BACKUP_UNPROVEN.
+        """Start a scratch etcd from the snapshot and return what it answers; raises BACKUP_UNPROVEN.
 
-        1. The snapshot is whole, and not older than revision ``least``. 2. A cluster can be made of it. 3. That
-        answers from the snapshot's revision on. 4. It holds a Kubernetes cluster.
+        1. The snapshot is complete, and not older than revision ``least``. 2. A cluster can be restored from it. 3. The
+        cluster answers at the snapshot's revision or a later one. 4. It holds a Kubernetes cluster.
         """
         try:
             revision = self._revision(snapshot)
@@ -113,14 +113,14 @@ class EtcdTools:
         except SystemFault as error:
             if error.reason is Reason.COMMAND_MISSING:
                 raise
-            raise _unproven(f"a snapshot that etcd takes: {error.message}") from error
+            raise _unproven(f"a snapshot that etcd accepts: {error.message}") from error
 
     def _revision(self, snapshot: Path) -> int:
-        said = self.runner.run(
+        status = self.runner.run(
             ["etcdutl", "snapshot", "status", str(snapshot), "--write-out=json"], timeout_seconds=_SECONDS
         )
         try:
-            return int(load_json(said.stdout)["revision"])
+            return int(load_json(status.stdout)["revision"])
         except (KeyError, TypeError, ValueError):
             raise _unproven("a revision in the status of the snapshot") from None
 
@@ -134,7 +134,7 @@ class EtcdTools:
         return Proven(revision=revision, policy_generation=0 if policy is None else _generation(policy))
 
     def _server(self, data: Path, member: Member, client_url: str) -> list[str]:
-        """Return the command of an etcd on loopback that only clients with a certificate of etcd's CA can ask."""
+        """Return the command of an etcd on loopback that accepts only clients with a certificate of etcd's CA."""
         d = self.certificates
         return [
             "etcd",
@@ -159,12 +159,12 @@ class EtcdTools:
         return EtcdCredentials.below(self.certificates)
 
 
-def wait(clock: Clock, ask: Callable[[], int], *, seconds: float) -> int | None:
-    """Return what etcd answers once it does, None where it does not within ``seconds``."""
+def wait(clock: Clock, read: Callable[[], int], *, seconds: float) -> int | None:
+    """Call ``read`` until etcd answers and return its result, or None if etcd does not answer within ``seconds``."""
     deadline = clock.monotonic() + seconds
     while True:
         try:
-            return ask()
+            return read()
         except EtcdError:
             if clock.monotonic() > deadline:
                 return None
@@ -172,14 +172,14 @@ def wait(clock: Clock, ask: Callable[[], int], *, seconds: float) -> int | None:
 
 
 def empty(directory: Path) -> Path:
-    """Return a directory of root's alone with nothing in it; raises FILE_UNUSABLE."""
+    """Make ``directory`` empty and accessible by root only, and return it; raises FILE_UNUSABLE."""
     clear(directory)
     make_directory(directory, mode=0o700)
     return directory
 
 
 def clear(directory: Path) -> None:
-    """Remove a directory of ours with all that is in it; raises FILE_UNUSABLE."""
+    """Remove ``directory`` and its content; raises FILE_UNUSABLE."""
     try:
         if directory.exists():
             shutil.rmtree(directory)

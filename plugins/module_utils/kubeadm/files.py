@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of a control plane that kubeadm does not make: those that its arguments name, and what a ticket brings."""
+"""Files of a control plane that kubeadm does not make: files that arguments name, and files from a ticket."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 _PUBLIC, _PRIVATE = 0o644, 0o600
 
 SHARED_FILES = {name: _PRIVATE if name.endswith(".key") else _PUBLIC for name in CONTROL_PLANE_FILES}
-"""What all control planes of a cluster share, with its mode: init makes each once, a ticket brings every one."""
+"""The files that all control planes of a cluster share, with their modes: init makes them, a ticket copies them."""
 
 OPTIONAL_FILES = {ADMISSION_FILE: _PUBLIC, ENCRYPTION_FILE: _PRIVATE}
-"""What they share where the first one has it."""
+"""The files that control planes share if the first control plane has them."""
 
 
 def require_shared_files(files: Mapping[str, bytes]) -> None:
-    """Raise TICKET_MALFORMED unless ``files`` are all that control planes share, and nothing else.
+    """Raise TICKET_MALFORMED unless ``files`` are exactly the files that control planes share.
 
-    The file of the admission has to be one of ours; that of the encryption one that an API server can use:
-    ENCRYPTION_MALFORMED.
+    The admission file must be one that this collection writes. Raises ENCRYPTION_MALFORMED if an API server cannot use
+    the encryption file.
     """
     missing = sorted(set(SHARED_FILES) - set(files))
     unknown = sorted(set(files) - set(SHARED_FILES) - set(OPTIONAL_FILES))
@@ -57,8 +57,9 @@ def require_shared_files(files: Mapping[str, bytes]) -> None:
 def place_shared_files(files: Mapping[str, bytes], paths: KubernetesPaths) -> bool:
     """Write ``files`` (by name relative to /etc/kubernetes); return whether anything changed.
 
-    The names are those of two tables, so none leads elsewhere; a directory that is a link to elsewhere is refused.
-    Raises TICKET_MALFORMED and ENCRYPTION_MALFORMED before anything is written, FILE_UNUSABLE.
+    All names are in `SHARED_FILES` or `OPTIONAL_FILES`, so no name leads outside of the directory. A directory that is
+    a link to a place outside is refused. Raises TICKET_MALFORMED and ENCRYPTION_MALFORMED before anything is written,
+    and FILE_UNUSABLE.
     """
     require_shared_files(files)
     modes = {**SHARED_FILES, **OPTIONAL_FILES}
@@ -71,11 +72,12 @@ def place_shared_files(files: Mapping[str, bytes], paths: KubernetesPaths) -> bo
 def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = None) -> bool:
     """Write the files that the API server's arguments name; return whether anything changed.
 
-    Without ``pods``, a ticket brought what they are held to, or nobody said it: then it is the default. Authenticators
-    of the site stay. An API server that is made with these files needs no restart for them (`has_loaded`).
+    Without ``pods``, an existing admission file stays (a ticket wrote it), otherwise the default is written.
+    Authenticators of the site stay. If there is no API server yet, the admission file is recorded as loaded, because
+    the API server will start with it (`has_loaded`).
     """
-    brought, authentication = admission_path(paths), authentication_path(paths)
-    kept = {str(brought): read_bytes(brought, limit=MAX_FILE_BYTES)} if pods is None and brought.exists() else {}
+    admission, authentication = admission_path(paths), authentication_path(paths)
+    kept = {str(admission): read_bytes(admission, limit=MAX_FILE_BYTES)} if pods is None and admission.exists() else {}
     if authentication.exists() and is_authentication_file(found := read_bytes(authentication, limit=MAX_FILE_BYTES)):
         kept[str(authentication)] = found
     files = {**api_server_files(paths, pods or BY_DEFAULT), **kept}
@@ -85,18 +87,18 @@ def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = No
         make_directory(path.parent, mode=0o755)
         changed.append(write_atomic(path, content, mode=_PUBLIC))
     if not (paths.kubernetes / "manifests/kube-apiserver.yaml").exists():
-        record_loaded(paths, files[str(brought)])
+        record_loaded(paths, files[str(admission)])
     return any(changed)
 
 
 def record_loaded(paths: KubernetesPaths, content: bytes) -> None:
-    """Write down which admission file the API server of this machine is started with."""
+    """Record the admission file with which the API server of this machine starts."""
     make_directory(paths.state, mode=0o700)
     write_atomic(paths.admission_taken, hashlib.sha256(content).hexdigest().encode())
 
 
 def has_loaded(paths: KubernetesPaths, content: bytes) -> bool:
-    """Say whether the API server of this machine was started with that admission file."""
+    """Return whether ``content`` is the admission file, and the API server of this machine started with it."""
     record, place = paths.admission_taken, admission_path(paths)
     wanted = hashlib.sha256(content).hexdigest().encode()
     return (
@@ -112,7 +114,8 @@ def _require_admission(content: bytes) -> None:
         parse_admission(content)
     except ValueError:
         raise Refusal(
-            f"expected in {ADMISSION_FILE} what Pods are held to, got something else", reason=Reason.TICKET_MALFORMED
+            f"expected the Pod Security configuration in {ADMISSION_FILE}, got something else",
+            reason=Reason.TICKET_MALFORMED,
         ) from None
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The programs: kubeadm, the kubelet's unit, kubectl. Their own words come back, without secrets."""
+"""Run kubeadm and control the kubelet's unit; return the output of programs without secrets."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _SECRETS = (
 
 
 class Kubeadm:
-    """kubeadm, one phase a call."""
+    """Runs kubeadm, one phase per call."""
 
     def __init__(self, runner: Runner, *, operation: str, config: Path, ignored: Sequence[str] = ()) -> None:
-        """Keep the operation ("init" or "join"), its configuration file and the checks to ignore."""
+        """Store the operation ("init" or "join"), its configuration file and the checks to ignore."""
         self._runner = runner
         self._operation = operation
         self._config = config
         self._ignored = tuple(ignored)
 
     def run(self, phase: Phase) -> None:
-        """Run one phase; raises KUBEADM_PHASE_FAILED, with kubeadm's own last lines where it ended."""
+        """Run one phase; raises KUBEADM_PHASE_FAILED, with the last lines of kubeadm if it exited."""
         argv = ["kubeadm", self._operation, "phase", *phase.command, "--config", str(self._config)]
         if phase.name == "preflight" and self._ignored:
             argv.append(f"--ignore-preflight-errors={','.join(self._ignored)}")
@@ -66,38 +66,38 @@ class Kubeadm:
 
 
 class KubeletUnit:
-    """The kubelet as systemd sees it."""
+    """The systemd unit of the kubelet."""
 
     def __init__(self, runner: Runner, *, clock: Clock) -> None:
-        """Keep how to run programs and how to wait."""
+        """Store the runner of programs and the clock."""
         self._runner = runner
         self._clock = clock
 
     def is_active(self) -> bool:
-        """Say whether the unit runs now."""
+        """Return whether the unit runs now."""
         return self._systemctl("is-active", "--quiet", _UNIT, check=False).returncode == 0
 
     def start(self) -> None:
-        """Enable and start it; raises KUBELET_NOT_RUNNING when it does not stay up."""
+        """Enable and start the unit; raises KUBELET_NOT_RUNNING if it does not run afterwards."""
         self.enable()
         self._systemctl("start", _UNIT)
         self.require_active()
 
     def enable(self) -> None:
-        """Let it start at boot, as soon as the machine is locked."""
+        """Enable the unit: it starts at boot when the machine is locked."""
         self._systemctl("enable", "--quiet", _UNIT)
 
     def restart(self) -> None:
-        """Let it read its credential again."""
+        """Restart the kubelet, so that it reads its credential again; raises KUBELET_NOT_RUNNING."""
         self._systemctl("restart", _UNIT)
         self.require_active()
 
     def stop(self) -> None:
-        """Stop and disable it; a machine without the unit is fine."""
+        """Stop and disable the unit; a machine without the unit is no error."""
         self._systemctl("disable", "--quiet", "--now", _UNIT, check=False)
 
     def require_active(self) -> None:
-        """Raise KUBELET_NOT_RUNNING unless the unit is up (a unit whose condition fails "starts" without running)."""
+        """Raise KUBELET_NOT_RUNNING unless the unit runs (a start whose condition fails is no error of systemctl)."""
         if not self.is_active():
             raise KubeadmError("expected the kubelet to run, it does not", reason=Reason.KUBELET_NOT_RUNNING)
 
@@ -106,9 +106,9 @@ class KubeletUnit:
 
 
 def installed_version(runner: Runner, *, wanted: str) -> str:
-    """Return the version of the kubeadm on this machine, without its letter.
+    """Return the version of kubeadm on this machine, without the "v".
 
-    ``wanted`` is a minor ("1.35") or a full version; raises RELEASE_NOT_PREPARED for another one.
+    ``wanted`` is a minor version ("1.35") or a full version. Raises RELEASE_NOT_PREPARED if kubeadm has another one.
     """
     found = reported_version(runner, _KUBEADM_VERSION)
     if found is None or (found != wanted and not found.startswith(f"{wanted}.")):
@@ -119,8 +119,8 @@ def installed_version(runner: Runner, *, wanted: str) -> str:
 def require_prepared(runner: Runner, *, version: str, member: bool = False) -> None:
     """Raise RELEASE_NOT_PREPARED unless kubeadm and kubelet of this machine have the ``version`` of its ticket.
 
-    A ``member`` that starts again may be before or after its own upgrade: its kubelet may be up to three minor versions
-    older, and one newer, since the tickets name a new version last (docs/adr/0073).
+    A ``member`` that starts again may be before or after its own upgrade. Its kubelet may be up to three minor versions
+    older, or one newer, because tickets get a new version last (docs/adr/0073).
     """
     found = {
         "kubeadm": reported_version(runner, _KUBEADM_VERSION),
@@ -129,7 +129,7 @@ def require_prepared(runner: Runner, *, version: str, member: bool = False) -> N
     if set(found.values()) != {version} and not (member and _is_near(found["kubelet"] or "", version)):
         raise KubeadmError(
             f"expected kubeadm and kubelet of the version in the ticket of this machine, {version!r}, got "
-            + ", ".join(f"{name} {said or 'none'}" for name, said in found.items()),
+            + ", ".join(f"{name} {reported or 'none'}" for name, reported in found.items()),
             reason=Reason.RELEASE_NOT_PREPARED,
         )
 
@@ -140,23 +140,23 @@ def _is_near(kubelet: str, version: str) -> bool:
 
 
 def reported_version(runner: Runner, argv: Sequence[str]) -> str | None:
-    """Return what a program says of its version, the last word without its letter, None where it cannot be asked."""
+    """Return the last word that a program prints, without the "v", or None if it fails or prints nothing."""
     try:
-        said = runner.run(argv).stdout.decode("ascii", "replace").split()
+        words = runner.run(argv).stdout.decode("ascii", "replace").split()
     except SystemFault:
         return None
-    return said[-1].removeprefix("v") if said else None
+    return words[-1].removeprefix("v") if words else None
 
 
 def last_lines(result: CommandResult) -> str:
-    """Return the last lines of a program's output, redacted, its errors if there are any."""
+    """Return the last lines of a program's standard error, or of its output if that is empty, redacted."""
     text = (result.stderr.strip() or result.stdout.strip()).decode("utf-8", "replace")
     lines = [line for line in redact(text).splitlines() if line.strip()]
     return "\n".join(lines[-_LAST_LINES:]) or "no output"
 
 
 def redact(text: str) -> str:
-    """Return ``text`` without keys, tokens and long encodings."""
+    """Return ``text`` without private keys, tokens, 64 hexadecimal digits and long base64."""
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Helm 4, pinned with the cluster: releases that plain `helm` goes on managing."""
+"""Run Helm 4, in the version that the cluster pins; an admin can manage the releases with plain `helm` afterwards."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _LOOKED_FOR = ("CustomResourceDefinition", "Secret")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What is asked for: a chart (an archive or a directory) with values as the release ``name``, "" for no release.
+    """The wanted release: a chart (an archive or a directory) with values; ``name`` is "" for no release.
 
-    ``values``: JSON, which may hold secrets. ``mark`` names chart and values by digest; ``adopt`` lets the release take
-    over objects that belong to another one, or to none.
+    ``values`` is JSON, which may hold secrets. ``mark`` names chart and values by digest. ``adopt`` lets the release
+    take over objects of another release or of no release.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """One revision of a release in the cluster, in Helm's words."""
+    """One revision of a release in the cluster, as Helm reports it."""
 
     number: int
     status: str
@@ -57,13 +57,13 @@ class Revision:
 
     @property
     def is_pending(self) -> bool:
-        """Whether Helm is at work, or was when it ended."""
+        """Whether Helm works on the release, or was killed during its work."""
         return self.status.startswith("pending-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """What a chart comes to: its manifest, its definitions, and whether the API server has looked at it."""
+    """A rendered chart: its manifest, its definitions, and whether the API server has validated it."""
 
     manifest: str
     definitions: tuple[str, ...]
@@ -71,18 +71,18 @@ class Rendered:
 
 
 class Helm:
-    """The pinned helm with one kubeconfig; its caches lie in ``scratch``."""
+    """Runs the pinned helm with one kubeconfig; its caches are in ``scratch``."""
 
     def __init__(
         self, runner: Runner, *, kubeconfig: Path, scratch: Path, server: str = "", program: str = "helm"
     ) -> None:
-        """Keep how to run it, whose rights it has, and which API server to ask if not the one that is written there."""
+        """Store the runner and the options; ``server`` overrides the API server of the kubeconfig."""
         self._runner = runner
         self._words = [program, f"--kubeconfig={kubeconfig}"] + ([f"--kube-apiserver={server}"] if server else [])
         self._env = {f"HELM_{name}_HOME": str(scratch / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
 
     def pull(self, reference: str, directory: Path) -> str:
-        """Fetch a chart by its oci:// reference with digest, and return the file; raises ADDON_FAILED."""
+        """Download a chart by its oci:// reference with digest and return the file; raises ADDON_FAILED."""
         words = ("pull", reference, f"--destination={directory}")
         result = self._runner.run([*self._words, *words], timeout_seconds=_PULL_SECONDS, env=self._env, check=False)
         _checked("pull", result)
@@ -92,7 +92,7 @@ class Helm:
         return str(found[0])
 
     def history(self, release: Release) -> tuple[Revision, ...]:
-        """Return the revisions of a release, the newest last; raises ADDON_FAILED."""
+        """Return the revisions of a release, the newest last, empty if there is none; raises ADDON_FAILED."""
         result = self._run(release, "history", release.name, "--output=json")
         if result.returncode != 0 and _NOT_FOUND in result.stderr:
             return ()
@@ -107,14 +107,14 @@ class Helm:
         return tuple(sorted(found, key=lambda one: one.number))
 
     def current(self, release: Release) -> Rendered:
-        """Return what the newest revision of a release has in the cluster; raises ADDON_FAILED."""
+        """Return the manifest of the newest revision of a release; raises ADDON_FAILED."""
         manifest = _text(_checked("get manifest", self._run(release, "get", "manifest", release.name)))
         return Rendered(manifest=manifest, definitions=definitions_in(manifest), is_checked=True)
 
     def render(self, release: Release) -> Rendered:
-        """Return what the chart would come to, by a dry run at the API server; raises ADDON_FAILED.
+        """Render the chart by a dry run at the API server; raises ADDON_FAILED.
 
-        Where the chart brings kinds that the API server does not know yet, the API server has no part in it.
+        If the chart brings kinds that the API server does not know yet, Helm renders it without the API server.
         """
         result = self._upgrade(release, "--dry-run=server")
         is_checked = not _KIND_UNKNOWN.search(result.stderr)
@@ -130,21 +130,21 @@ class Helm:
         )
 
     def upgrade(self, release: Release) -> None:
-        """Install or upgrade a release and wait for it; on a failure Helm rolls it back. Raises ADDON_FAILED."""
+        """Install or upgrade a release and wait for it; Helm rolls a failure back. Raises ADDON_FAILED."""
         words = ("--rollback-on-failure", "--create-namespace", f"--description={release.mark}")
         _checked("upgrade", self._upgrade(release, *words), hide=release.values)
 
     def uninstall(self, release: Release) -> None:
-        """Delete a release with its history, after its hooks; raises ADDON_FAILED."""
+        """Delete a release with its history, including its deletion hooks; raises ADDON_FAILED."""
         words = ("uninstall", release.name, f"--timeout={release.timeout_seconds}s")
         _checked("uninstall", self._run(release, *words, timeout=_seconds(release)))
 
     def settle(self, release: Release) -> bool:
-        """Take back what failed, or ended in the middle; return whether there was such a thing.
+        """Undo a failed or interrupted operation on a release; return whether there was one.
 
-        The newest revision becomes the last one that was deployed, also where Helm had begun to uninstall that one;
-        where none was, the release is uninstalled. A failed release may stay one, since the next upgrade starts from
-        it. Raises ADDON_FAILED where Helm would refuse that upgrade.
+        Helm rolls back to the last deployed revision, also if Helm had started to uninstall it. Without a deployed
+        revision, the release is uninstalled. A failed release may stay failed, because the next upgrade starts from it.
+        Raises ADDON_FAILED if a pending release cannot be undone, because Helm would refuse that upgrade.
         """
         history = self.history(release)
         if not history or history[-1].status in ("deployed", "uninstalled"):
@@ -168,7 +168,7 @@ class Helm:
             "--output=json",
             *words,
             stdin=release.values,
-            timeout=2 * _seconds(release),  # the rollback has the same time once more
+            timeout=2 * _seconds(release),  # A rollback may take the same time again.
         )
 
     def _run(
@@ -194,7 +194,7 @@ def definitions_in(manifest: str) -> tuple[str, ...]:
 
 
 def without_secrets(manifest: str) -> str:
-    """Return a manifest for a person to read: of documents with Secrets, their names alone; raises ADDON_FAILED."""
+    """Return a manifest in which names replace the documents with Secrets; raises ADDON_FAILED."""
     parts = []
     for part in _DOCUMENTS.split(manifest):
         names = [name for kind, name in _objects_in(part) if kind == "Secret"]
@@ -203,7 +203,7 @@ def without_secrets(manifest: str) -> str:
 
 
 def _objects_in(document: str) -> list[tuple[str, str]]:
-    """Return kind and name of the objects in one document; those of other kinds than are looked for may be left out."""
+    """Return kind and name of the objects of the kinds `_LOOKED_FOR` in one document; raises ADDON_FAILED."""
     if not any(kind in document for kind in _LOOKED_FOR):
         return []
     try:
@@ -212,7 +212,7 @@ def _objects_in(document: str) -> list[tuple[str, str]]:
         return [(str(item["kind"]), str(item["metadata"]["name"])) for item in items if item.get("kind") in _LOOKED_FOR]
     except (ValueError, AttributeError, KeyError, TypeError):
         pass
-    raise KubeadmError(  # outside of the handler: a cause would carry the document
+    raise KubeadmError(  # Raised outside of the handler, because a cause would carry the document.
         "expected objects of Kubernetes in the manifest of helm, got something else", reason=Reason.ADDON_FAILED
     )
 
@@ -222,17 +222,17 @@ def _seconds(release: Release) -> float:
 
 
 def _checked(words: str, result: CommandResult, *, hide: str = "{}") -> bytes:
-    """Return the output; raises ADDON_FAILED with the last lines of helm, without the texts of the values ``hide``."""
+    """Return the output; raises ADDON_FAILED with the last lines of helm, without the strings in ``hide`` (JSON)."""
     if result.returncode == 0:
         return result.stdout
-    said = last_lines(result)
+    shown = last_lines(result)
     for text in sorted(_texts(load_json(hide)), key=len, reverse=True):
-        said = said.replace(text, "[value]")
-    raise KubeadmError(f"helm {words} ended with {result.returncode}: {said}", reason=Reason.ADDON_FAILED)
+        shown = shown.replace(text, "[value]")
+    raise KubeadmError(f"helm {words} ended with {result.returncode}: {shown}", reason=Reason.ADDON_FAILED)
 
 
 def _texts(value: object) -> set[str]:
-    """Return the texts in a value that are long enough to be a secret."""
+    """Return the strings in a value that are long enough to be a secret."""
     if isinstance(value, dict):
         return {text for one in value.values() for text in _texts(one)}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster in one view: nodes with their identities, and what must not exist in it."""
+"""Read the cluster: its nodes with their identities, waiting machines, and objects that must not exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .kubectl import Kubectl
 
 
-# Refused machines, by the cluster's `JoinAttempt` objects.
+# Refused machines, from the cluster's `JoinAttempt` objects.
 
 ATTEMPTS = "joinattempts.attested-kubernetes.dev"
 _FIELDS = {
@@ -41,7 +41,7 @@ _FIELDS = {
 
 
 def list_attempts(objects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return attempts as plain values, the latest first."""
+    """Return the attempts as plain values, the latest first."""
     rows = [_attempt_row(one["metadata"]["name"], one.get("status", {})) for one in objects]
     return sorted(rows, key=lambda row: str(row["last_seen"]), reverse=True)
 
@@ -68,7 +68,7 @@ _LABEL = re.compile(r'([a-z_]+)="([^"\n]*)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """Nodes (plain values, one a Node or identity), and the names of what a cluster of ours must not have."""
+    """The nodes (plain values, one per Node or identity), and the names of objects that must not exist."""
 
     nodes: tuple[dict[str, Any], ...]
     waiting: tuple[dict[str, Any], ...]
@@ -94,7 +94,7 @@ class ClusterView:
 
 
 def read_cluster(kubectl: Kubectl) -> ClusterView:
-    """Read it all in two or three calls; raises KUBECTL_FAILED."""
+    """Read the cluster in two or three calls; raises KUBECTL_FAILED."""
     everything = kubectl.read(
         ("nodes", "certificatesigningrequests", "clusterrolebindings", "rolebindings", "customresourcedefinitions"),
         "--all-namespaces",
@@ -112,7 +112,7 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         waiting=waiting_machines(identities),
         pending_requests=_names(one for one in kinds.get("CertificateSigningRequest", ()) if _is_pending(one)),
         bootstrap_tokens=_names(tokens),
-        auto_approval_bindings=_names(one for one in bindings if _opens_a_door(one)),
+        auto_approval_bindings=_names(one for one in bindings if _grants_certificates(one)),
         anonymous_bindings=_names(one for one in bindings if _names_anonymous(one)),
         attempts=tuple(list_attempts(ours.get("JoinAttempt", ()))),
         policy=_policy(policies, identities),
@@ -130,10 +130,10 @@ def api_versions(kubectl: Kubectl) -> dict[str, str]:
 
 
 def deprecated_apis(kubectl: Kubectl, addresses: Iterable[str]) -> list[dict[str, str]]:
-    """Return the deprecated APIs that somebody has asked these API servers for since they started.
+    """Return the deprecated APIs that clients have requested from these API servers since they started.
 
-    One an ``api``, with the release that does not serve it any more (``removed``, empty where none is known). An API
-    server that does not answer is left out.
+    Each row has the ``api`` and the release that no longer serves it (``removed``, empty if unknown). An API server
+    that does not answer is left out.
     """
     found = set()
     for address in addresses:
@@ -141,19 +141,19 @@ def deprecated_apis(kubectl: Kubectl, addresses: Iterable[str]) -> list[dict[str
         with contextlib.suppress(KubeadmError):
             metrics = kubectl.raw("/metrics", server=f"https://{host}:{API_PORT}")
         for row in _DEPRECATED.findall(metrics):
-            told = dict(_LABEL.findall(row))
-            group = "/".join(one for one in (told.get("group"), told.get("version")) if one)
-            resource = "/".join(one for one in (told.get("resource"), told.get("subresource")) if one)
-            found.add((f"{group} {resource}", told.get("removed_release", "")))
+            labels = dict(_LABEL.findall(row))
+            group = "/".join(one for one in (labels.get("group"), labels.get("version")) if one)
+            resource = "/".join(one for one in (labels.get("resource"), labels.get("subresource")) if one)
+            found.add((f"{group} {resource}", labels.get("removed_release", "")))
     return [{"api": api, "removed": removed} for api, removed in sorted(found)]
 
 
 def join_identities(
     nodes: Iterable[dict[str, Any]], identities: Iterable[dict[str, Any]], attempts: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[dict[str, Any], ...]:
-    """Return one row a node name, from its Node object and its identity, whichever exist.
+    """Return one row per node name, from its Node object and its identity; one of the two may be missing.
 
-    Of the refusals in ``attempts`` each row has the last of its own identity's key, unless good evidence came later.
+    A row also has the last refusal of its identity in ``attempts``, unless good evidence came later.
     """
     by_node = {one["metadata"]["name"]: one for one in nodes}
     decided = [one for one in identities if one["spec"]["admission"] != _PENDING]
@@ -172,7 +172,7 @@ def _standing_refusal(row: Mapping[str, Any], refusals: Mapping[str, dict[str, A
 
 
 def _moment(text: str) -> datetime:
-    """Return a time of the API; what cannot be read was long ago."""
+    """Return a time of the API; an unreadable time counts as long ago."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -227,7 +227,7 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
 
 
 def _policy(objects: Sequence[dict[str, Any]], identities: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a person wants to know of the policy in force; empty without one. Its signature is not looked at."""
+    """Return a summary of the policy in force, empty if there is none. The signature is not verified."""
     profiles = [one for one in objects if one["kind"] == PROFILE_KIND]
     found = next((one for one in objects if one not in profiles and one["metadata"]["name"] == "cluster"), None)
     if found is None:
@@ -258,16 +258,16 @@ def _policy(objects: Sequence[dict[str, Any]], identities: Sequence[dict[str, An
             }
             for one in spec["exceptions"]
         ],
-        "seen_by": {name: said.get("generation", 0) for name, said in sorted(seen.items())},
-        "unreadable": sorted({one for said in seen.values() for one in said.get("unreadable", ())}),
-        "weaknesses": [told for one in profiles if one["metadata"]["name"] in counting for told in _weaknesses(one)],
+        "seen_by": {name: report.get("generation", 0) for name, report in sorted(seen.items())},
+        "unreadable": sorted({one for report in seen.values() for one in report.get("unreadable", ())}),
+        "weaknesses": [text for one in profiles if one["metadata"]["name"] in counting for text in _weaknesses(one)],
     }
 
 
 def _weaknesses(profile: dict[str, Any]) -> list[str]:
-    """Return what a profile says and does not hold; of one that cannot be read the control planes tell already."""
+    """Return the weaknesses of a profile; empty for an unreadable profile, which the control planes report."""
     try:
-        return [told for one in parse_objects([("profile", profile)]).profiles for told in weaknesses(one)]
+        return [text for one in parse_objects([("profile", profile)]).profiles for text in weaknesses(one)]
     except PolicyError:
         return []
 
@@ -287,14 +287,14 @@ def _is_pending(request: dict[str, Any]) -> bool:
     return not request.get("status", {}).get("conditions")
 
 
-def _opens_a_door(binding: dict[str, Any]) -> bool:
-    """Say whether certificates are approved by it without us, or requested by a machine that has only a token."""
+def _grants_certificates(binding: dict[str, Any]) -> bool:
+    """Return whether a binding approves certificates automatically, or lets a machine request one with a token."""
     role = str(binding["roleRef"]["name"])
     return role.startswith(_AUTO_APPROVAL) or role == _BOOTSTRAPPER
 
 
 def _names_anonymous(binding: dict[str, Any]) -> bool:
-    """Say whether strangers get rights by it; the built-in view of version and health does not count."""
+    """Return whether a binding grants rights to anonymous users; the built-in view of version and health is ignored."""
     if binding["metadata"]["name"] == "system:public-info-viewer":
         return False
     names = {one["name"] for one in binding.get("subjects") or ()}

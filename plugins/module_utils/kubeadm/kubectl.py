@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""kubectl, pinned with the cluster: objects of the site by server-side apply, and what the cluster says of itself."""
+"""Run kubectl, in the version that the cluster pins: apply the site's objects, read and write other objects."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 FIELD_MANAGER = "attested-site"
 _OWN_SERVER = f"https://127.0.0.1:{API_PORT}"
 _TIMEOUT_SECONDS = 150
-_ESTABLISHED_SECONDS = 120  # an API server that starts on a slow machine takes over a minute for five kinds
+_ESTABLISHED_SECONDS = 120  # On a slow machine, an API server that starts needs over a minute for five kinds.
 _DIFFERENT = 1
 
-# Just after its start an API server denies every write until each admission policy has found the kind of its
-# parameters, and each binding their objects; a kind that is not served yet is looked for again 30 seconds later.
+# Just after its start, an API server denies every write until each admission policy has found the kind of its
+# parameters, and each binding the parameter objects. It looks for a missing kind again only after 30 seconds.
 _NOT_CONFIGURED = b"denied request: failed to configure "
 _CONFIGURED_SECONDS = 60
 _LOOK_SECONDS = 0.5
 
-# What other objects of the same manifest may need: it is written first.
+# Kinds that other objects of the same manifest may need, so they are written first.
 _NEEDED = re.compile(r"^kind:[ \t]*[\"']?(Namespace|CustomResourceDefinition)[\"']?[ \t]*(#.*)?$", re.MULTILINE)
 _SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 _NOT_THERE = re.compile(rb'no matches for kind|namespaces "[^"]*" not found')
@@ -45,17 +45,17 @@ _NOT_THERE = re.compile(rb'no matches for kind|namespaces "[^"]*" not found')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectsOutcome:
-    """Whether the cluster differed from the manifests, and how (text of ``kubectl diff``)."""
+    """Whether the cluster differed from the manifests, and the output of ``kubectl diff``."""
 
     changed: bool
     difference: str
 
 
 class Kubectl:
-    """The pinned kubectl with one kubeconfig."""
+    """Runs the pinned kubectl with one kubeconfig."""
 
     def __init__(self, runner: Runner, *, kubeconfig: Path, clock: Clock | None = None, server: str = "") -> None:
-        """Keep how to run it, whose rights it has, and which API server to ask if not the one that is written there."""
+        """Store the runner and the options; ``server`` overrides the API server of the kubeconfig."""
         self._runner = runner
         self._clock = clock or SystemClock()
         self._kubeconfig = kubeconfig
@@ -63,22 +63,23 @@ class Kubectl:
 
     @classmethod
     def of_a_module(cls, kubeconfig: str, runner: Runner | None = None) -> Kubectl:
-        """Return how a module asks that runs on a control plane: the API server beside it, with its own credential.
+        """Return the kubectl of a module; with this control plane's admin kubeconfig it uses the local API server.
 
-        The endpoint's name may still lead to a control plane that was lost, or is in other hands and answers nothing.
+        The endpoint's name may lead to a control plane that is lost or does not answer.
         """
         return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=local_server(kubeconfig))
 
     def apply(
         self, manifests: Sequence[str], *, field_manager: str = FIELD_MANAGER, check_mode: bool = False
     ) -> ObjectsOutcome:
-        """Make the cluster's objects those of ``manifests`` (YAML), in this order; raises KUBECTL_FAILED.
+        """Apply ``manifests`` (YAML) in this order if the cluster differs from them; raises KUBECTL_FAILED.
 
-        They are compared first, so that nothing is written that is there already. Both is done at once for all of them,
-        as a process of kubectl costs more than what it does; where a kind or namespace is not there yet, which another
-        one of them may bring, each takes its turn, its Namespaces and CRDs first. In check mode an object whose kind or
-        namespace stays unknown counts as different. So does every object while there is no kubeconfig: an earlier task
-        of the same run makes the cluster.
+        One process of kubectl compares all manifests, and one applies them, because a process costs more than its
+        work. If a kind or namespace does not exist yet, another manifest may bring it. Then the manifests are compared
+        and applied one after the other, Namespaces and CRDs first.
+
+        In check mode, an object whose kind or namespace stays unknown counts as different. Without a kubeconfig, every
+        object counts as different, because an earlier task of the same run makes the cluster.
         """
         if check_mode and not self._kubeconfig.exists():
             return ObjectsOutcome(
@@ -104,41 +105,41 @@ class Kubectl:
         return items
 
     def patch(self, kind: str, name: str, document: Mapping[str, Any], *options: str) -> None:
-        """Merge ``document`` into an object; raises KUBECTL_FAILED, also where an admission rule says no."""
+        """Merge ``document`` into an object; raises KUBECTL_FAILED, also if an admission policy denies it."""
         self._checked("patch", kind, name, *options, "--type=merge", f"--patch={json.dumps(document)}")
 
     def read_one(self, kind: str, name: str, namespace: str) -> tuple[dict[str, Any], ...]:
-        """Return one object, nothing where it is not there; raises KUBECTL_FAILED."""
+        """Return one object as a tuple, empty if it does not exist; raises KUBECTL_FAILED."""
         found = self._checked("get", kind, name, f"--namespace={namespace}", "--ignore-not-found", "--output=json")
         return (_answer(found.stdout),) if found.stdout.strip() else ()
 
     def raw(self, path: str, *, server: str) -> str:
-        """Return what one API server (its URL) answers at ``path``; raises KUBECTL_FAILED."""
+        """Return the response of the API server at URL ``server`` for ``path``; raises KUBECTL_FAILED."""
         return self._checked(f"--server={server}", "get", f"--raw={path}").stdout.decode("utf-8", "replace")
 
     def create(self, document: Mapping[str, Any]) -> None:
-        """Create an object; raises KUBECTL_FAILED, also where it is there."""
+        """Create an object; raises KUBECTL_FAILED, also if it exists."""
         self._checked("create", "-f", "-", stdin=json.dumps(document))
 
     def write_all(self, documents: Sequence[Mapping[str, Any]], *words: str) -> str:
-        """Create objects, or what ``words`` say, as many as can be; return what kubectl said of the others."""
+        """Create objects, or run the verb in ``words`` on them; return the last lines of kubectl if any failed."""
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
         options = ("--validate=ignore", f"--field-manager={FIELD_MANAGER}", "--output=name", "-f", "-")
         result = self._run(*(words or ("create",)), *options, stdin=content)
         return "" if result.returncode == 0 else last_lines(result)
 
     def replace(self, document: Mapping[str, Any]) -> None:
-        """Replace an object that nobody changed since the revision in ``document``; raises KUBECTL_FAILED."""
+        """Replace an object; raises KUBECTL_FAILED, also if it changed since the resource version in ``document``."""
         self._checked("replace", "-f", "-", stdin=json.dumps(document))
 
     def write_again(self, kind: str, names: Sequence[str], *, namespace: str) -> str:
-        """Have the API server write objects again as they are; return what it said of those that it did not."""
+        """Make the API server write objects again without a change; return the last lines of kubectl if any failed."""
         words = (kind, *names, f"--namespace={namespace}", "--type=merge", "--patch={}", "--output=name")
         result = self._run("patch", *words)
         return "" if result.returncode == 0 else last_lines(result)
 
     def delete(self, *words: str) -> bool:
-        """Delete what ``words`` name; return whether it was there."""
+        """Delete the objects that ``words`` name; return whether any existed."""
         result = self._checked("delete", "--ignore-not-found", "--wait=false", *words)
         return bool(result.stdout.strip())
 
@@ -151,17 +152,17 @@ class Kubectl:
         return found
 
     def _difference(self, manifest: str, field_manager: str) -> tuple[str, bool]:
-        """Return how the cluster differs, and whether all kinds and namespaces are there; else what kubectl said."""
+        """Return the difference and True, or the last lines of kubectl and False if a kind or namespace is missing."""
         result = self._run(
             "diff", "--server-side", "--force-conflicts", f"--field-manager={field_manager}", "-f", "-", stdin=manifest
         )
-        said = result.stdout.decode("utf-8", "replace")
+        difference = result.stdout.decode("utf-8", "replace")
         if _NOT_THERE.search(result.stderr):
             return f"{last_lines(result)}\n", False
         if result.returncode == 0:
             return "", True
-        if result.returncode == _DIFFERENT and said:
-            return said, True
+        if result.returncode == _DIFFERENT and difference:
+            return difference, True
         raise _failed("diff", result)
 
     def _apply(self, manifest: str, field_manager: str) -> None:
@@ -182,7 +183,7 @@ class Kubectl:
         return result
 
     def _run(self, *words: str, stdin: str | None = None) -> CommandResult:
-        """Run it, and again for a while where the API server has only just started."""
+        """Run kubectl; retry for a while if the API server has just started and is not configured yet."""
         deadline = self._clock.monotonic() + _CONFIGURED_SECONDS
         while True:
             result = self._once(*words, stdin=stdin)
@@ -200,12 +201,12 @@ class Kubectl:
 
 
 def local_server(kubeconfig: str) -> str:
-    """Return the API server of this control plane where ``kubeconfig`` is its admin's, else nothing."""
+    """Return the URL of the local API server if ``kubeconfig`` is this control plane's admin kubeconfig, else ""."""
     return _OWN_SERVER if Path(kubeconfig) == KubernetesPaths().admin_config else ""
 
 
 def _in_order(manifest: str) -> list[str]:
-    """Return a manifest in parts, of which each needs only earlier ones: its Namespaces and CRDs, then the rest."""
+    """Split a manifest into its Namespaces and CRDs, and the rest that may need them."""
     documents = [one for one in _SEPARATOR.split(manifest) if one.strip()]
     needed = [one for one in documents if _NEEDED.search(one)]
     rest = [one for one in documents if not _NEEDED.search(one)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What certificates say of themselves, and whether a renewed one is what the one before was; bytes in, no files."""
+"""Parse certificates and verify a renewed certificate against the old one; takes bytes and reads no files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One certificate as it lies there: from when on and until when it and its CA are good."""
+    """One certificate of the table: its serial number (hex), and the validity of the certificate and its CA."""
 
     certificate: Certificate
     serial: str
@@ -33,12 +33,12 @@ class Leaf:
 
     @property
     def until(self) -> datetime:
-        """Until when it is of use: kubeadm signs leaves that outlive their CA, and nobody takes those then."""
+        """The end of its use: kubeadm signs certificates that outlive their CA, and clients refuse them then."""
         return min(self.ends, self.authority_ends)
 
 
 def parse_leaf(certificate: Certificate, pem: bytes, authority: bytes) -> Leaf:
-    """Return what ``pem`` (the first certificate of it) and its CA's PEM say; raises `ValueError`."""
+    """Parse the first certificate of ``pem`` and the PEM of its CA; raises `ValueError`."""
     leaf = x509.load_pem_x509_certificate(pem)
     issuer = x509.load_pem_x509_certificate(authority)
     return Leaf(
@@ -52,26 +52,26 @@ def parse_leaf(certificate: Certificate, pem: bytes, authority: bytes) -> Leaf:
 
 
 def split_kubeconfig(data: bytes) -> KubeletCredential:
-    """Return certificate and key (PEM) that a kubeconfig holds; raises `ValueError` where it names files instead."""
+    """Return certificate and key (PEM) from a kubeconfig; raises `ValueError` if the kubeconfig names files."""
     try:
         found = embedded_credential(data)
     except KubeadmError as error:
         raise ValueError(error.message) from error
     if found is None:
-        raise ValueError("expected a kubeconfig with certificate and key inside, found one that names files")
+        raise ValueError("expected a kubeconfig with embedded certificate and key, found one that names files")
     return found
 
 
 def verify_renewed(name: str, *, before: bytes, after: KubeletCredential, authority: bytes, now: datetime) -> str:
-    """Check what kubeadm left as certificate ``name`` and return its serial number (hex).
+    """Verify the renewed certificate ``name`` and return its serial number (hex).
 
     ``before`` and ``authority`` are PEM. Raises CONTROL_PLANE_RENEWAL_FAILED with every difference:
 
-    1. It is another certificate (kubeadm ends well also where it renewed nothing).
-    2. It is for whom the one before was: subject, alternative names, usages.
+    1. It is another certificate (kubeadm exits with 0 even if it renewed nothing).
+    2. Its subject, alternative names and usages are those of the old certificate.
     3. The CA signed it.
-    4. It is good now.
-    5. The key beside it is its own.
+    4. It is valid now.
+    5. The key file holds its key.
     """
     try:
         old, new = (x509.load_pem_x509_certificate(pem) for pem in (before, after.certificate))
@@ -83,8 +83,8 @@ def verify_renewed(name: str, *, before: bytes, after: KubeletCredential, author
         *(["expected another certificate, found the same"] if new.serial_number == old.serial_number else []),  # 1
         *_identity_differences(old, new),  # 2
         *(["expected it signed by its CA, it is not"] if not _is_signed_by(new, issuer) else []),  # 3
-        *([] if new.not_valid_before_utc <= now < new.not_valid_after_utc else ["expected it to be good now"]),  # 4
-        *([] if _spki(new.public_key()) == _spki(key.public_key()) else ["expected its own key beside it"]),  # 5
+        *([] if new.not_valid_before_utc <= now < new.not_valid_after_utc else ["expected it to be valid now"]),  # 4
+        *([] if _spki(new.public_key()) == _spki(key.public_key()) else ["expected its own key in the key file"]),  # 5
     ]
     if problems:
         raise _failed(name, "; ".join(problems))

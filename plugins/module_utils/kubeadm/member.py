@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A further control plane: ``kubeadm join`` with the files of a ticket, without a token and without a certificate key.
 
-Its kubelet speaks to the API server of its own machine, as that of the first control plane does
-(`ControlPlaneKubeletLocalMode`); kubeadm finds the running cluster by a discovery file of its own.
+Its kubelet uses the API server of its own machine, as on the first control plane (`ControlPlaneKubeletLocalMode`).
+kubeadm finds the running cluster with a separate discovery file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from .spec import NodeSpec
 
 
-# There because we wrote it.
+# The preflight check fails for a file that `ControlPlaneMember.write` writes.
 _OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf",)
 
 
 class ControlPlaneMember:
-    """One machine that is (or becomes) a further control plane."""
+    """A machine that is or becomes a further control plane."""
 
     def __init__(
         self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None, health: Health | None = None
@@ -54,7 +54,7 @@ class ControlPlaneMember:
         )
 
     def plan(self) -> Plan:
-        """Return what is to do."""
+        """Return the plan."""
         return self._operation.plan()
 
     def write(self, material: JoinMaterial) -> bool:
@@ -76,7 +76,7 @@ class ControlPlaneMember:
         return changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:
-        """Perform ``todo``; a member whose kubelet was started is complete once its API server answers."""
+        """Run ``todo``, and wait for the API server of this machine."""
         if todo.phases:
             self._operation.require_lock()
             write_api_server_files(self._machine.paths)
@@ -87,7 +87,7 @@ class ControlPlaneMember:
         return steps
 
     def confirm(self, *, boot_id: Path) -> NodeView:
-        """Wait until the own API server knows the Node of this boot; raises NODE_NOT_REGISTERED."""
+        """Wait until the Node object reports this boot; raises NODE_NOT_REGISTERED."""
         return wait_for_node(self._reader, self._node, self._machine, boot_id=boot_id)
 
     def _wait_ready(self) -> None:
@@ -99,25 +99,25 @@ def _local(node: NodeSpec) -> str:
     return f"{host}:{API_PORT}"
 
 
-# The machine that made its cluster, after a reset: nothing is made anew, its kubelet runs again.
+# The first control plane after a reboot: kubeadm makes nothing again, and the kubelet starts.
 #
-# All that kubeadm made lies on its state disk (docs/adr/0048). What others decided meanwhile comes with the ticket.
+# All files that kubeadm made are on its state disk (docs/adr/0048). Changes since then come with the ticket.
 
 
 class ReturningFounder:
-    """One machine whose init has come to its end."""
+    """A machine that completed init in an earlier boot."""
 
     def __init__(
         self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None, health: Health | None = None
     ) -> None:
-        """Keep the collaborators."""
+        """Store the collaborators."""
         self._node = node
         self._machine = machine
         self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)
         self._health = health or LocalHealth(ca=machine.paths.ca, address=node.node_ip)
 
     def plan(self) -> Plan:
-        """Return what is to do: the kubelet's start at most."""
+        """Return the plan: to start the kubelet, or nothing."""
         return Plan(table=(), start_kubelet=not self._machine.kubelet.is_active())
 
     def write(self, material: JoinMaterial) -> bool:
@@ -131,7 +131,7 @@ class ReturningFounder:
         return place_shared_files(material.control_plane_files, self._machine.paths) or changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:
-        """Start the kubelet where it does not run; it is complete once the API server of this machine answers."""
+        """Start the kubelet and wait for the API server of this machine, if the plan is not empty."""
         if not todo:
             return ()
         clock = self._machine.clock
@@ -141,5 +141,5 @@ class ReturningFounder:
         return (Step(name="kubelet", title="Start the kubelet", seconds=clock.monotonic() - begun),)
 
     def confirm(self, *, boot_id: Path) -> NodeView:
-        """Wait until the own API server knows the Node of this boot; raises NODE_NOT_REGISTERED."""
+        """Wait until the Node object reports this boot; raises NODE_NOT_REGISTERED."""
         return wait_for_node(self._reader, self._node, self._machine, boot_id=boot_id)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A worker: ``kubeadm join`` with a credential that was handed out, never with a token."""
+"""A worker: ``kubeadm join`` with the credential of a ticket, never with a token."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths, NodeSpec
 
 REGISTER_TIMEOUT_SECONDS = 120.0
-# The two that are there because we wrote them.
+# These files may exist before kubeadm runs: `Worker.write` writes the kubeconfig.
 _OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf", "FileAvailable--etc-kubernetes-pki-ca.crt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMaterial:
-    """What a ticket says that kubeadm needs: API endpoint (host:port), CA (PEM), the kubelet's credential.
+    """The parts of a ticket that kubeadm needs: API endpoint (host:port), CA (PEM), the kubelet's credential.
 
-    ``control_plane_files``: what control planes share, by name relative to /etc/kubernetes; a worker has none.
+    ``control_plane_files``: the files that control planes share, by name relative to /etc/kubernetes; empty for a
+    worker.
     """
 
     cluster_name: str
@@ -44,7 +45,7 @@ class JoinMaterial:
 
 
 class Worker:
-    """One machine that is (or becomes) a worker."""
+    """A machine that is or becomes a worker."""
 
     def __init__(self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None) -> None:
         """Render the configuration; raises OPTION_INVALID."""
@@ -60,7 +61,7 @@ class Worker:
         )
 
     def plan(self) -> Plan:
-        """Return what is to do."""
+        """Return the plan."""
         return self._operation.plan()
 
     def write(self, material: JoinMaterial) -> bool:
@@ -72,7 +73,7 @@ class Worker:
         return write_atomic(paths.kubelet_config, config) or changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:
-        """Perform ``todo``."""
+        """Run ``todo``."""
         return self._operation.apply(todo)
 
     def confirm(self, *, boot_id: Path) -> NodeView:
@@ -90,7 +91,7 @@ def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -
 def kubelet_kubeconfig(
     material: JoinMaterial, node: NodeSpec, paths: KubernetesPaths, *, server: str, tls_server_name: str = ""
 ) -> bytes:
-    """Return a kubeconfig for ``server`` (host:port) as this node; it names the file of the credential.
+    """Return this node's kubeconfig for ``server`` (host:port); it names the credential file.
 
     ``tls_server_name`` as in `render_kubeconfig`.
     """
@@ -105,7 +106,7 @@ def kubelet_kubeconfig(
 
 
 def _server(material: JoinMaterial, node: NodeSpec) -> tuple[str, str]:
-    """Return whom the kubelet dials, and the name that it then proves: with a proxy that of the endpoint behind it."""
+    """Return the server that the kubelet dials, and the name in its certificate if a proxy is dialled instead."""
     if not node.api_proxy:
         return material.api_endpoint, ""
     host, _port = split_endpoint(material.api_endpoint)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Performing a plan: phase by phase, each written down when it is done."""
+"""Plan and run the phases of kubeadm; a journal records each completed phase."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 
-# What has been done already, kept beside the node's other state.
+# The completed phases, stored with the other state of the node.
 
 _VERSION = 1
 _LIMIT = 1 << 16
@@ -35,7 +35,7 @@ _LIMIT = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Operation ("init" or "join"), SHA-256 of the configuration it ran with, and the phases that ended well."""
+    """The operation ("init", "join" ...), the SHA-256 of its configuration, and the completed phases."""
 
     operation: str
     config_sha256: str
@@ -48,14 +48,14 @@ class Progress:
 
 
 class Journal:
-    """The file of the progress; written by rename, so a kill leaves the old or the new one."""
+    """The file of the progress. It is written by rename, so a kill leaves the old or the new file."""
 
     def __init__(self, directory: Path) -> None:
-        """Keep where the file lies."""
+        """Store the path of the file."""
         self._path = directory / "progress.json"
 
     def load(self) -> Progress | None:
-        """Return the progress, None on a machine where nothing began; raises NODE_JOURNAL_MALFORMED."""
+        """Return the progress, or None if no operation has begun; raises NODE_JOURNAL_MALFORMED."""
         if not self._path.exists():
             return None
         try:
@@ -82,7 +82,7 @@ class Journal:
         write_atomic(self._path, json.dumps(body, indent=2).encode() + b"\n")
 
     def forget(self) -> bool:
-        """Remove the file; return whether it was there."""
+        """Remove the file; return whether it existed."""
         return remove(self._path)
 
 
@@ -90,12 +90,12 @@ def _malformed(message: str) -> KubeadmError:
     return KubeadmError(message, reason=Reason.NODE_JOURNAL_MALFORMED)
 
 
-# Which phases are still to do. Pure.
+# Which phases are still to run. Pure.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The machine as found: the journal, which of the witnesses exist, and whether the kubelet runs."""
+    """The state of the machine: the journal, the existing files of `witnesses`, and whether the kubelet runs."""
 
     progress: Progress | None
     files: frozenset[PurePosixPath]
@@ -104,10 +104,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do of ``table``: ``start_kubelet`` where it has been started once and does not run, ``phases`` in order.
+    """The ``phases`` of ``table`` to run, in order.
 
-    ``drifted``: all is done, but with another configuration than the one wanted now (nothing is done about it here;
-    kubeadm changes a running cluster by its upgrade only).
+    ``start_kubelet``: the kubelet was started before and does not run now. ``drifted``: all phases are complete, but
+    ran with another configuration. This is only reported, because kubeadm changes a running cluster only by an upgrade.
     """
 
     table: tuple[Phase, ...]
@@ -116,11 +116,11 @@ class Plan:
     drifted: bool = False
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to do."""
         return bool(self.phases) or self.start_kubelet
 
     def up_to(self, until: str | None) -> tuple[Phase, ...]:
-        """Return the phases up to and with the one of that name (None: all of them)."""
+        """Return the phases up to and including phase ``until`` (None: all phases)."""
         if until is None:
             return self.phases
         names = [phase.name for phase in self.table]
@@ -128,12 +128,13 @@ class Plan:
 
 
 def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> Plan:
-    """Return the phases of ``table`` that are to be done.
+    """Return the phases of ``table`` to run.
 
-    A phase is done when the journal says so and its witnesses say the same. From the first one that is not done,
-    all later ones are repeated: each of kubeadm's phases may run twice, and a later one may build on an earlier.
-    A changed configuration repeats everything as long as the operation never came to its end. A kubelet that has been
-    started once, and whose start is not among what is left, is to run for the rest.
+    A phase is complete if the journal lists it, its witnesses exist and its absent files do not. All phases from the
+    first incomplete phase on are run: each phase of kubeadm may run twice, and a later phase may depend on an earlier
+    one. If the operation is incomplete and the configuration changed, all phases are run.
+
+    The kubelet is started if it was started before, does not run, and no remaining phase starts it.
     """
     done = _done(table, observed)
     complete = len(done) == len(table)
@@ -148,13 +149,13 @@ def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> P
 
 
 def witnesses(table: Sequence[Phase]) -> tuple[PurePosixPath, ...]:
-    """Return every file whose presence or absence tells of a phase of ``table``."""
+    """Return every file whose presence or absence shows that a phase of ``table`` is complete."""
     return tuple(path for phase in table for path in (*phase.witnesses, *phase.absent))
 
 
 def _done(table: Sequence[Phase], observed: Observed) -> tuple[str, ...]:
-    said = observed.progress.done if observed.progress else ()
-    return tuple(phase.name for phase in table if phase.name in said and _is_witnessed(phase, observed))
+    listed = observed.progress.done if observed.progress else ()
+    return tuple(phase.name for phase in table if phase.name in listed and _is_witnessed(phase, observed))
 
 
 def _is_witnessed(phase: Phase, observed: Observed) -> bool:
@@ -167,7 +168,7 @@ def _first_undone(table: Sequence[Phase], done: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The outside of an operation, passed in: programs, clock, and where files lie."""
+    """The interfaces of an operation to the machine: programs, clock and paths."""
 
     runner: Runner
     clock: Clock
@@ -180,26 +181,26 @@ class Machine:
 
     @property
     def journal(self) -> Journal:
-        """What has been done."""
+        """The journal of the completed phases."""
         return Journal(self.paths.state)
 
 
 MEMBER_OPERATION = "join-control-plane"
-"""In the journal: whoever was a worker, or made the cluster, does not become a member, and the other way round."""
+"""Separate from "join" and "init" in the journal, so that a machine cannot continue in another role."""
 
 
 def is_control_plane(machine: Machine) -> bool:
-    """Say whether an init or a join as a control plane was begun here; raises NODE_JOURNAL_MALFORMED."""
+    """Return whether this machine began an init or a join as control plane; raises NODE_JOURNAL_MALFORMED."""
     progress = machine.journal.load()
     return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
 
 def _nothing_to_wait_for() -> None:
-    """Return at once: a node that joins finds a running API server."""
+    """Return at once: a worker joins a cluster whose API server runs."""
 
 
 class Operation:
-    """``kubeadm init`` or ``kubeadm join`` as phases: plan, then apply; a run after a kill goes on."""
+    """Runs ``kubeadm init`` or ``kubeadm join`` as phases: plan, then apply. A run after a kill continues."""
 
     def __init__(
         self,
@@ -212,9 +213,9 @@ class Operation:
         verb: str | None = None,
         wait_ready: Callable[[], None] = _nothing_to_wait_for,
     ) -> None:
-        """Keep the table of phases, the rendered configuration, and how to wait for the API server.
+        """Store the table of phases, the rendered configuration, and the wait for the API server.
 
-        ``verb`` is kubeadm's own word for the operation, where ``name``, which tells the roles apart, is none.
+        ``name`` identifies the role in the journal. ``verb`` is kubeadm's command if it differs from ``name``.
         """
         self._machine = machine
         self._name = name
@@ -230,11 +231,11 @@ class Operation:
         return hashlib.sha256(self._config).hexdigest()
 
     def plan(self) -> Plan:
-        """Look at the machine and return what is to do; raises NODE_JOURNAL_MALFORMED, KUBEADM_OTHER_ROLE."""
+        """Return the plan; raises NODE_JOURNAL_MALFORMED, KUBEADM_OTHER_ROLE."""
         progress = self._machine.journal.load()
         if progress is not None and progress.operation != self._name:
             raise KubeadmError(
-                f"expected a machine for {self._name}, it has been through {progress.operation}",
+                f"expected a machine for {self._name}, it has run {progress.operation}",
                 reason=Reason.KUBEADM_OTHER_ROLE,
             )
         root = self._machine.paths.root
@@ -243,7 +244,7 @@ class Operation:
         return plan(self._table, observed, config_sha256=self.config_sha256)
 
     def apply(self, todo: Plan, *, until: str | None = None) -> tuple[Step, ...]:
-        """Perform ``todo`` (up to and with phase ``until``); the lock must be held (NODELOCK_NOT_HELD)."""
+        """Run ``todo`` up to and including phase ``until``; raises NODELOCK_NOT_HELD unless the machine is locked."""
         self._require_known(until)
         if not todo:
             return ()
@@ -253,7 +254,7 @@ class Operation:
         return (*steps, *(self._perform(phase) for phase in todo.up_to(until)))
 
     def prepare(self) -> None:
-        """Write the configuration and enable the kubelet (kubeadm only starts it)."""
+        """Write the configuration and enable the kubelet, because kubeadm only starts it."""
         state = self._machine.paths.state
         make_directory(state, mode=0o700)
         write_atomic(self._config_path(), self._config)
@@ -309,5 +310,5 @@ class Operation:
 
 
 def _kept(progress: Progress | None) -> tuple[str, ...]:
-    """Return what stays done under a changed configuration: only the check that the machine was fit."""
+    """Return the phases that stay complete under a changed configuration: only the preflight checks."""
     return tuple(name for name in progress.done if name == "preflight") if progress else ()

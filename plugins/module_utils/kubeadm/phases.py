@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""kubeadm's phases, in order, as tables: name, what a person reads, command, and what proves that it is done."""
+"""kubeadm's phases as tables in their order: name, title, command, and the files that show that a phase is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath as Posix
 
 
 class Executor(Enum):
-    """Who performs a phase."""
+    """What runs a phase."""
 
     KUBEADM = "kubeadm"
     CREDENTIAL = "credential"
@@ -21,9 +21,10 @@ class Executor(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One step: ``command`` are the words after ``kubeadm init phase`` (or join), ``witnesses`` files it leaves.
+    """One phase. ``command`` are the words after ``kubeadm init phase`` or ``kubeadm join phase``.
 
-    ``absent`` are files that it removes. Witnesses are relative to the root of the machine.
+    ``witnesses`` are files that the phase makes, ``absent`` are files that it removes, both relative to the root of the
+    machine.
     """
 
     name: str
@@ -52,7 +53,7 @@ INIT_PHASES = (
         name="kubeconfig",
         title="Make the control plane's kubeconfigs",
         command=("kubeconfig", "all"),
-        # super-admin.conf is no witness: it goes at the end.
+        # super-admin.conf is no witness, because the last phase removes it.
         witnesses=tuple(
             _KUBERNETES / name for name in ("admin.conf", "kubelet.conf", "controller-manager.conf", "scheduler.conf")
         ),
@@ -76,7 +77,7 @@ INIT_PHASES = (
         command=("kubelet-start",),
         witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
     ),
-    # kubeadm's own phase of this name takes no configuration when it runs alone, so the wait is ours.
+    # kubeadm's phase of this name reads no configuration when it runs alone, so this collection waits itself.
     Phase(name="wait-control-plane", title="Wait for the control plane", executor=Executor.READINESS),
     Phase(name="upload-config", title="Keep the configuration in the cluster", command=("upload-config", "all")),
     Phase(name="mark-control-plane", title="Mark the control plane", command=("mark-control-plane",)),
@@ -90,7 +91,7 @@ INIT_PHASES = (
         absent=(_KUBERNETES / "super-admin.conf",),
     ),
 )
-"""Phases of kubeadm that are not here never run: upload-certs, bootstrap-token, show-join-command."""
+"""These phases of kubeadm are left out and never run: upload-certs, bootstrap-token, show-join-command."""
 
 JOIN_PHASES = (
     Phase(name="preflight", title="Check the machine", command=("preflight",)),
@@ -101,8 +102,8 @@ JOIN_PHASES = (
         witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
         timeout_seconds=60.0,
     ),
-    # kubeadm's phase kubelet-wait-bootstrap takes any node for a control plane when it runs alone (1.35); the Node
-    # object of this boot, which is waited for afterwards, says more.
+    # kubeadm's phase kubelet-wait-bootstrap takes every node for a control plane when it runs alone (1.35). The wait
+    # for the Node object of this boot replaces it.
     Phase(
         name="bootstrap-config",
         title="Remove the copy of the kubelet's credential",
@@ -137,7 +138,7 @@ MEMBER_PHASES = (
         command=("kubelet-start",),
         witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
     ),
-    # As a learner first: it takes the others' data before it counts for the quorum, and is promoted in the same phase.
+    # The member starts as a learner: it copies the data before it gets a vote, and is promoted in the same phase.
     Phase(
         name="etcd-join",
         title="Become a member of etcd",
@@ -145,7 +146,7 @@ MEMBER_PHASES = (
         witnesses=(_MANIFESTS / "etcd.yaml",),
         timeout_seconds=360.0,
     ),
-    # kubeadm's own phases wait-control-plane and kubelet-wait-bootstrap cannot run alone (1.35), so the wait is ours.
+    # kubeadm's phases wait-control-plane and kubelet-wait-bootstrap cannot run alone (1.35), so this collection waits.
     Phase(name="wait-control-plane", title="Wait for the control plane", executor=Executor.READINESS),
     Phase(
         name="mark-control-plane", title="Mark the control plane", command=("control-plane-join", "mark-control-plane")
@@ -157,10 +158,10 @@ MEMBER_PHASES = (
         absent=(_KUBERNETES / "bootstrap-kubelet.conf", _KUBERNETES / "super-admin.conf"),
     ),
 )
-"""Of a further control plane, in kubeadm's order; download-certs never runs: no key of the cluster lies in a Secret."""
+"""The phases of a further control plane. download-certs never runs, because no Secret holds keys of the cluster."""
 
 STARTS_KUBELET = "kubelet-start"
-"""In each table; what comes behind it needs the kubelet, which no boot of a machine that is half done starts."""
+"""A phase of each table. Later phases need the kubelet, which does not start at boot on an incomplete machine."""
 
 SKIPPED_ON_REPEAT = ("preflight",)
-"""A check of an empty machine says nothing of one that is half done."""
+"""Preflight checks an empty machine, so its result is meaningless on a partly complete machine."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The keys of Secrets at rest on one control plane: looked at, made, given away, taken, put in order."""
+"""The keys that encrypt Secrets at rest on one control plane: observe, make, export and order them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 
-# kubeadm's own ConfigMap, from which further control planes are made: what their API servers are told.
+# kubeadm's ConfigMap, from which further control planes and the arguments of their API servers are made.
 
 _CONFIG = ("configmap", "kubeadm-config", "kube-system")
 
 
 def set_arguments(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = False) -> bool:
-    """Have later API servers told what ``arguments`` makes of those that are there; return whether that is a change.
+    """Set arguments of later API servers; ``arguments`` maps present arguments to those to set.
 
-    Raises as `change_configuration` does, and what ``arguments`` raises.
+    Returns whether that is a change. Raises as `change_configuration` and ``arguments`` do.
     """
     return change_configuration(kubectl, partial(_set_arguments, arguments=arguments), check_mode=check_mode)
 
@@ -46,9 +46,9 @@ def set_arguments(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = 
 def change_configuration(
     kubectl: Kubectl, change: Callable[[dict[str, Any]], bool], *, check_mode: bool = False
 ) -> bool:
-    """Have later control planes made from a changed ClusterConfiguration; return whether ``change`` made a change.
+    """Change kubeadm's ClusterConfiguration for later control planes; return whether ``change`` changed it.
 
-    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, and CONTROL_PLANE_MANIFEST_MALFORMED.
+    Raises KUBECTL_FAILED, also if another client changed the ConfigMap meanwhile, and CONTROL_PLANE_MANIFEST_MALFORMED.
     """
     (document,) = kubectl.read_one(*_CONFIG)
     data = document.get("data", {})
@@ -85,29 +85,29 @@ _LIMIT = 1 << 16
 
 
 class PlaneEncryption:
-    """One control plane's file and the API server that uses it."""
+    """The encryption file of one control plane, and the API server that uses it."""
 
     def __init__(self, paths: KubernetesPaths, server: ApiServer) -> None:
-        """Keep both."""
+        """Store the path of the file and the API server."""
         self._place = encryption_path(paths)
         self._server = server
 
     def observe(self, *, name: str) -> PlaneKeys:
-        """Return what is there; raises ENCRYPTION_MALFORMED, ENCRYPTION_FOREIGN, KUBECTL_FAILED.
+        """Return the keys; raises ENCRYPTION_MALFORMED, ENCRYPTION_FOREIGN, KUBECTL_FAILED.
 
-        A machine without a file whose API server was never told of one writes in clear; of one that was told, the file
-        is lost, and it has no key at all.
+        If there is no file and the API server names none, Secrets are written in clear. If there is no file and the API
+        server names one, the file is lost and the machine has no key.
         """
-        found, told = self._read(), self._server.names_encryption_file
+        found, is_named = self._read(), self._server.names_encryption_file
         return PlaneKeys(
             name=name,
             keys={key.name: key.fingerprint for key in found.keys},
-            taken=told and self._place.exists() and self._server.uses(self._content()),
+            taken=is_named and self._place.exists() and self._server.uses(self._content()),
             clear_first=found.clear_first,
         )
 
     def make(self, *, random: Random) -> str:
-        """Add a new key at the end of the file and return its name; nothing is written with it yet."""
+        """Add a new key at the end of the file and return its name; the key encrypts nothing yet."""
         found = self._read()
         key = name_key(random.token(_KEY_BYTES), number=next_number(found.order))
         self._write(EncryptionFile(keys=(*found.keys, key), clear_first=found.clear_first))
@@ -118,19 +118,19 @@ class PlaneEncryption:
         return {key.name: key.secret for key in self._pick(names, given={})}
 
     def arrange(self, order: Sequence[str], *, given: Mapping[str, bytes]) -> EncryptionFile:
-        """Return the file with the keys ``order``, those of ``given`` among them; raises ENCRYPTION_KEY_MISSING."""
+        """Return the file with the keys in ``order``, from this machine or ``given``; raises ENCRYPTION_KEY_MISSING."""
         names = [name for name in order if name != CLEAR]
         return EncryptionFile(keys=self._pick(names, given=given), clear_first=order[0] == CLEAR)
 
     def differs(self, wanted: EncryptionFile) -> bool:
-        """Say whether the file is another one, or the API server is not told of it yet."""
+        """Return whether the file differs from ``wanted``, or the API server does not name the file yet."""
         return not self._server.names_encryption_file or not self._place.exists() or self._content() != wanted.render()
 
     def place(self, wanted: EncryptionFile, kubectl: Kubectl) -> bool:
         """Write the file and wait until the API server uses it; return whether anything changed.
 
-        Raises ENCRYPTION_NOT_TAKEN, CONTROL_PLANE_MANIFEST_MALFORMED, KUBECTL_FAILED. What joins later is told
-        before the machine itself is, so that a run that is stopped between the two does both.
+        Raises ENCRYPTION_NOT_TAKEN, CONTROL_PLANE_MANIFEST_MALFORMED, KUBECTL_FAILED. The arguments of later control
+        planes are set before those of this machine, so that a run that is stopped in between repeats both.
         """
         changed = self._write(wanted)
         if not self._server.names_encryption_file:
@@ -146,7 +146,8 @@ class PlaneEncryption:
         missing = sorted(set(wanted) - set(known))
         if missing or not wanted:
             raise KubeadmError(
-                f"expected the keys {', '.join(wanted) or 'of an order'}, {', '.join(missing) or 'none'} not here",
+                f"expected the keys {', '.join(wanted) or '(none)'} on this machine, missing: "
+                f"{', '.join(missing) or 'any key'}",
                 reason=Reason.ENCRYPTION_KEY_MISSING,
             )
         return tuple(known[name] for name in wanted)
@@ -161,13 +162,13 @@ class PlaneEncryption:
 
     def _write(self, wanted: EncryptionFile) -> bool:
         content = wanted.render()
-        EncryptionFile.parse(content)  # a name that is not of its key never gets to the disk
+        EncryptionFile.parse(content)  # A key under the name of another key must never reach the disk.
         make_directory(self._place.parent, mode=0o755)
         return write_atomic(self._place, content)
 
 
 def encryption_arguments(present: Mapping[str, str], *, path: str) -> dict[str, str]:
-    """Return what an API server with the arguments ``present`` has to be told beside them; nothing if it was told."""
+    """Return the arguments that name the encryption file; empty if the ``present`` arguments already name one."""
     if ENCRYPTION_ARGUMENT in present:
         return {}
     return {ENCRYPTION_ARGUMENT: path, f"{ENCRYPTION_ARGUMENT}-automatic-reload": "true"}
@@ -180,9 +181,9 @@ def parse_keys(data: bytes) -> dict[str, bytes]:
     except (ValueError, TypeError, AttributeError):
         raise KubeadmError(
             "expected keys by name, got something else", reason=Reason.ENCRYPTION_MALFORMED
-        ) from None  # the cause may hold a key
+        ) from None  # The cause may quote a key.
 
 
 def render_keys(keys: Mapping[str, bytes]) -> bytes:
-    """Return keys by name as bytes; only ever to be sealed."""
+    """Return keys by name as bytes. The bytes are secret: the caller must seal them."""
     return json.dumps({name: secret.hex() for name, secret in keys.items()}).encode("ascii")

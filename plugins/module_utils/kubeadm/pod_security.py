@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What API servers hold Pods and Services to: the level of PodSecurity, and who is exempt. Pure.
+"""The rules of API servers for Pods and Services: the Pod Security level and the exempt namespaces. Pure.
 
-Without it whoever may create a Pod in one namespace reads the keys of the machine that it runs on.
+Without a level, a user who may create a Pod in one namespace can read the keys of the machine that runs the Pod.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..core.documents import load_documents
 
 BASELINE, PRIVILEGED = "baseline", "privileged"
 LEVELS = (BASELINE, "restricted", PRIVILEGED)
-"""Kubernetes' Pod Security Standards; the last one holds nobody to anything."""
+"""Kubernetes' Pod Security Standards; the last one restricts nothing."""
 
 SYSTEM_NAMESPACE = "kube-system"
 PLUGINS = ("DenyServiceExternalIPs", "NodeRestriction")
-"""What is enabled beside Kubernetes' own defaults; PodSecurity is one of those."""
+"""The admission plugins that are enabled in addition to Kubernetes' defaults; PodSecurity is a default."""
 
 _API = "apiserver.config.k8s.io/v1"
 _KIND = "AdmissionConfiguration"
@@ -28,14 +28,14 @@ _PLUGIN = "PodSecurity"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSecurity:
-    """The level of `LEVELS` that every namespace has, but for its own labels, ``exempt`` ones and kube-system."""
+    """The level (of `LEVELS`) of every namespace without own labels, except ``exempt`` namespaces and kube-system."""
 
     level: str = BASELINE
     exempt: tuple[str, ...] = ()
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Every namespace that is held to nothing, in order."""
+        """The exempt namespaces, sorted."""
         return tuple(sorted({SYSTEM_NAMESPACE, *self.exempt}))
 
 
@@ -44,7 +44,7 @@ BY_DEFAULT = PodSecurity()
 
 def admission_configuration(pods: PodSecurity) -> dict[str, Any]:
     """Return the document of kind AdmissionConfiguration."""
-    held = dict.fromkeys(("audit", "enforce", "warn"), pods.level)
+    levels = dict.fromkeys(("audit", "enforce", "warn"), pods.level)
     return {
         "apiVersion": _API,
         "kind": _KIND,
@@ -54,7 +54,7 @@ def admission_configuration(pods: PodSecurity) -> dict[str, Any]:
                 "configuration": {
                     "apiVersion": "pod-security.admission.config.k8s.io/v1",
                     "kind": "PodSecurityConfiguration",
-                    "defaults": {**held, **{f"{mode}-version": "latest" for mode in held}},
+                    "defaults": {**levels, **{f"{mode}-version": "latest" for mode in levels}},
                     "exemptions": {"usernames": [], "runtimeClasses": [], "namespaces": list(pods.namespaces)},
                 },
             }
@@ -63,7 +63,7 @@ def admission_configuration(pods: PodSecurity) -> dict[str, Any]:
 
 
 def parse_admission(content: bytes) -> PodSecurity:
-    """Return what a file says that `admission_configuration` made; raises ValueError for any other."""
+    """Parse a file that `admission_configuration` made; raises `ValueError` for any other file."""
     try:
         (document,) = load_documents(content.decode("utf-8"))
         configuration = document["plugins"][0]["configuration"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module `policy_record` does: read or update a control plane's record of the policy."""
+"""The implementation of the module `policy_record`: read or update a control plane's record of the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GROUP = "attested-kubernetes.dev"
 
 
 def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Read the record, or with a policy send it to the key service of this control plane; raises its refusal."""
+    """Read the record, or send the given policy to the key service of this control plane; raises its refusal."""
     client = PolicyClient(params["socket"])
     if params["policy"] is None:
         return _read(client, Kubectl.of_a_module(params["kubeconfig"]))
@@ -50,7 +50,7 @@ def _read(client: PolicyClient, kubectl: Kubectl) -> Result:
 
 
 def _policy(text: str) -> dict[str, Any]:
-    """Return the policy that the site signed; whether it did says the key service."""
+    """Parse the policy. The key service verifies the signature."""
     try:
         document = load_document(text)
         int(document["spec"]["generation"])
@@ -63,7 +63,7 @@ def _policy(text: str) -> dict[str, Any]:
 
 
 def _state(client: PolicyClient) -> RecordState:
-    """Return the record's state; without a key service (before init is through, say) there is none."""
+    """Return the state of the record; an empty state with the reason if there is no key service (before init ends)."""
     try:
         return client.state()
     except AttestedError as error:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""kubeadm's configuration, v1beta4. Pure.
+"""Render kubeadm's configuration (v1beta4) and the files of the API server. Pure.
 
-Documents are written as JSON, which is YAML too, so that no quoting rule of YAML can change a value.
+Documents are written as JSON, which is also YAML, so that no quoting rule of YAML can change a value.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from .pod_security import PodSecurity
 
 
-# What the API server writes into its audit log: the first rule that fits a request decides. Pure.
+# The audit policy of the API server: the first rule that matches a request decides. Pure.
 #
-# Who did what is written of everything, except of the clockwork of nodes and controllers. What they sent is written
-# where it says who may join or who may do what. What they got is never written: an answer may hold a Secret or a token.
+# User and action are logged for every request, except for periodic requests of nodes and controllers. The request body
+# is logged if it decides which machines may join or which user may do what. A response is never logged, because it may
+# hold a Secret or a token.
 
 _OWN_GROUP = "attested-kubernetes.dev"
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -41,12 +42,12 @@ def audit_policy() -> dict[str, Any]:
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "omitManagedFields": True,
-        "rules": [*_clockwork(), _secretive(), _deciding(), {"level": "Metadata"}],
+        "rules": [*_unlogged(), _without_body(), _with_body(), {"level": "Metadata"}],
     }
 
 
-def _clockwork() -> list[dict[str, Any]]:
-    """Return what is not written: what everybody's machinery repeats every few seconds, and changes nothing by it."""
+def _unlogged() -> list[dict[str, Any]]:
+    """Return the rules for requests that are not logged: components repeat them every few seconds."""
     leases = _resources("coordination.k8s.io", "leases")
     return [
         _none(
@@ -62,8 +63,8 @@ def _clockwork() -> list[dict[str, Any]]:
     ]
 
 
-def _secretive() -> dict[str, Any]:
-    """Return the rule of what carries secrets in its requests: never more than who did it."""
+def _without_body() -> dict[str, Any]:
+    """Return the rule for requests that carry secrets: the body is not logged."""
     return {
         "level": "Metadata",
         "resources": [
@@ -73,8 +74,8 @@ def _secretive() -> dict[str, Any]:
     }
 
 
-def _deciding() -> dict[str, Any]:
-    """Return the rule of what decides who may join and who may do what: with what was sent."""
+def _with_body() -> dict[str, Any]:
+    """Return the rule for writes that decide which machines may join and which user may do what: log the body."""
     return {
         "level": "Request",
         "verbs": [*_WRITES],
@@ -92,13 +93,13 @@ def _none(**rule: list[Any]) -> dict[str, Any]:
 
 
 def _resources(group: str, *names: str) -> dict[str, Any]:
-    """Return these resources of a group, all of them where none is named."""
+    """Return these resources of a group, or all resources if none is named."""
     return {"group": group, **({"resources": list(names)} if names else {})}
 
 
 API_VERSION = "kubeadm.k8s.io/v1beta4"
 SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
-"""No bootstrap token ever exists; show-join-command refuses to run without one."""
+"""There is never a bootstrap token, and show-join-command refuses to run without one."""
 
 _PLUGINS, _CONFIGURATION = "enable-admission-plugins", "admission-control-config-file"
 _CGROUP_V1_CHECK = "SystemVerification"
@@ -108,7 +109,7 @@ ENCRYPTION_ARGUMENT = "encryption-provider-config"
 """The API server's argument that names the file of `encryption.py`."""
 
 SERVING_LIFE = "72h0m0s"
-"""How long the cluster's signer signs for, where kubelets ask it; a kubelet asks anew after four fifths of that."""
+"""The validity of serving certificates that the cluster signs; a kubelet renews its own after four fifths of it."""
 
 _HEALTH_PATHS = ("livez", "readyz", "healthz")
 
@@ -127,7 +128,7 @@ def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths)
 def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool = False) -> bytes:
     """Return the document of ``kubeadm join --config``: discovery by file, no token; raises OPTION_INVALID.
 
-    A control plane has a discovery file of its own, since its kubelet's kubeconfig names its own API server.
+    A control plane has a separate discovery file, because its kubelet's kubeconfig names its own API server.
     """
     require_valid_node(node)
     discovery = paths.discovery_config if control_plane else paths.kubelet_config
@@ -149,7 +150,7 @@ def render_authentication() -> bytes:
 
 
 def authentication_configuration(authenticators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the document of kind AuthenticationConfiguration, with ``authenticators`` of tokens (``jwt``) if any."""
+    """Return the document of kind AuthenticationConfiguration, with the JWT ``authenticators`` if there are any."""
     return {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AuthenticationConfiguration",
@@ -169,7 +170,7 @@ def api_server_files(paths: KubernetesPaths, pods: PodSecurity = BY_DEFAULT) -> 
 
 
 def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
-    """Return what the API server is told beyond kubeadm's own, by name."""
+    """Return the arguments of the API server, by name, that kubeadm does not set itself."""
     directory = str(paths.kubernetes / "attested")
     return {
         **(plugin_arguments({}, paths) or {}),
@@ -181,16 +182,16 @@ def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
         "authentication-config": str(authentication_path(paths)),
         "enable-bootstrap-token-auth": "false",
         ENCRYPTION_ARGUMENT: str(encryption_path(paths)),
-        # A key that is added or goes is taken over by running API servers.
+        # Running API servers load keys that are added or removed.
         f"{ENCRYPTION_ARGUMENT}-automatic-reload": "true",
         "profiling": "false",
     }
 
 
 def plugin_arguments(present: Mapping[str, str], paths: KubernetesPaths) -> dict[str, str] | None:
-    """Return by what an API server with the arguments ``present`` is told what it holds Pods and Services to.
+    """Return the arguments that set the rules for Pods and Services, for an API server with arguments ``present``.
 
-    Plugins that an admin added stay. None where it has an admission configuration that is not ours.
+    Plugins that an admin added stay. Returns None if the API server has another admission configuration.
     """
     place = str(admission_path(paths))
     if present.get(_CONFIGURATION, place) != place:
@@ -205,22 +206,22 @@ def admission_file(pods: PodSecurity) -> bytes:
 
 
 def admission_path(paths: KubernetesPaths) -> Path:
-    """Return where it is said what Pods are held to; a further control plane gets it with its ticket."""
+    """Return the path of the admission configuration; a further control plane gets the file with its ticket."""
     return paths.kubernetes / "attested/admission.yaml"
 
 
 def authentication_path(paths: KubernetesPaths) -> Path:
-    """Return where it is said whom the API server authenticates; it reads the file again when that changes."""
+    """Return the path of the authentication configuration; the API server loads changes of the file."""
     return paths.kubernetes / "attested/authentication.yaml"
 
 
 def encryption_path(paths: KubernetesPaths) -> Path:
-    """Return where the keys for Secrets at rest lie; unlike `api_server_files` they are secret, and made once."""
+    """Return the path of the encryption file. Unlike `api_server_files` it is secret, and made once."""
     return paths.kubernetes / "attested/encryption.yaml"
 
 
 def ignored_checks(node: NodeSpec) -> tuple[str, ...]:
-    """Return the preflight checks to ignore: the admin's, and the cgroup check where cgroup v1 is allowed."""
+    """Return the preflight checks to ignore: those of the admin, and the cgroup check if cgroup v1 is allowed."""
     extra = (_CGROUP_V1_CHECK,) if node.allow_cgroup_v1 else ()
     return tuple(sorted({*node.ignore_preflight_errors, *extra}))
 
@@ -243,7 +244,7 @@ def _cluster_configuration(cluster: ClusterSpec, node: NodeSpec, paths: Kubernet
         "kubernetesVersion": f"v{cluster.kubernetes_version}",
         "clusterName": cluster.cluster_name,
         "controlPlaneEndpoint": cluster.api_endpoint,
-        # made and checked in a fraction of the time of RSA-2048; a CA that is there stays, and so does its kind of key
+        # Much faster to make and verify than RSA-2048. An existing CA stays, with its kind of key.
         "encryptionAlgorithm": "ECDSA-P256",
         "networking": {
             "podSubnet": cluster.pod_subnet,
@@ -256,14 +257,14 @@ def _cluster_configuration(cluster: ClusterSpec, node: NodeSpec, paths: Kubernet
         "featureGates": {"ControlPlaneKubeletLocalMode": True},
     }
     if not cluster.kube_proxy:
-        document["proxy"] = {"disabled": True}  # kubeadm's upgrades leave it out as well
+        document["proxy"] = {"disabled": True}  # Without it, an upgrade by kubeadm would install kube-proxy.
     if cluster.image_repository:
         document["imageRepository"] = cluster.image_repository
     return document
 
 
 def _controller_manager_arguments(cluster: ClusterSpec) -> dict[str, str]:
-    """Return its arguments; it signs what was approved, for no longer than a node's other certificate is good."""
+    """Return the arguments; serving certificates are valid as long as a node's client certificate."""
     life = {"cluster-signing-duration": SERVING_LIFE} if cluster.kubelet_serving else {}
     return {"profiling": "false", "terminated-pod-gc-threshold": "1000", **life}
 
@@ -273,7 +274,7 @@ def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) ->
     host, _port = split_endpoint(cluster.api_endpoint)
     return {
         "certSANs": sorted({"127.0.0.1", "localhost", host, node.node_ip, *cluster.extra_sans}),
-        "extraArgs": _arguments({**api_server_arguments(paths), **_kubelets_are_known_by(cluster, paths)}),
+        "extraArgs": _arguments({**api_server_arguments(paths), **_kubelet_verification(cluster, paths)}),
         "extraVolumes": [
             _volume("attested", directory, read_only=True, path_type="Directory"),
             _volume("audit", _AUDIT_LOG, read_only=False, path_type="DirectoryOrCreate"),
@@ -281,8 +282,8 @@ def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) ->
     }
 
 
-def _kubelets_are_known_by(cluster: ClusterSpec, paths: KubernetesPaths) -> dict[str, str]:
-    """Return by what the API server knows a kubelet that it calls; by nothing where certificates are self-signed."""
+def _kubelet_verification(cluster: ClusterSpec, paths: KubernetesPaths) -> dict[str, str]:
+    """Return the API server's argument that verifies kubelets; empty if their certificates are self-signed."""
     return {"kubelet-certificate-authority": str(paths.ca)} if cluster.kubelet_serving else {}
 
 
@@ -291,10 +292,10 @@ def _kubelet_configuration(cluster: ClusterSpec, node: NodeSpec) -> dict[str, An
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cgroupDriver": "systemd",
-        # Renewal is ours: `node` fetches a new certificate with fresh evidence. A kubelet that asked by itself
-        # would leave a request pending, since nothing in this cluster approves one automatically.
+        # This collection renews client certificates with fresh evidence (`node`). A request by the kubelet itself would
+        # stay pending, because no component of this cluster approves it.
         "rotateCertificates": False,
-        # The key service decides about these, where it is told to.
+        # The key service approves serving certificates, if it is configured to.
         "serverTLSBootstrap": cluster.kubelet_serving,
     }
     if node.allow_cgroup_v1:
@@ -307,7 +308,7 @@ def _proxy_configuration(cluster: ClusterSpec) -> dict[str, Any]:
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
-        # Kubernetes' default answers strangers on every address of the node.
+        # Kubernetes' default listens on every address of the node.
         "healthzBindAddress": "127.0.0.1:10256",
     }
     if cluster.unmanaged_conntrack:

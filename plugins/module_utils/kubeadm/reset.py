@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Taking Kubernetes off a machine: ``kubeadm reset`` and what it leaves behind."""
+"""Remove Kubernetes from a machine: ``kubeadm reset``, and everything that it leaves behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CALL_SECONDS = 20
 _MORE_ROUNDS = 2
 _PAUSE_SECONDS = 2.0
 
-# kubeadm reset leaves the network: the next podCIDR would meet the old bridge's address.
+# kubeadm reset leaves the Pod network: the old address of the bridge would conflict with the next podCIDR.
 LEFT_DIRECTORIES = tuple(
     PurePosixPath(name)
     for name in (
@@ -39,9 +39,10 @@ LEFT_DIRECTORIES = tuple(
     )
 )
 _MEMBER_STAYED = b"manually remove this etcd member"
-"""kubeadm says it in a warning and ends well."""
+"""kubeadm prints this as a warning and exits with 0."""
 _STILL_MEMBER = (
-    "etcd still counts this machine: on another control plane remove its member with etcdctl, or quorum needs it."
+    "etcd still counts this machine as a member: remove the member with etcdctl on another control plane, "
+    "or the quorum includes it."
 )
 LEFT_LINKS = ("cni0",)
 LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6"))
@@ -49,7 +50,7 @@ LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
-    """What is there to remove: files and directories, network links, nftables tables; ``kubeadm`` says it was used."""
+    """The files, directories, network links and nftables tables to remove; ``kubeadm``: whether kubeadm was used."""
 
     kubeadm: bool
     paths: tuple[PurePosixPath, ...]
@@ -57,20 +58,20 @@ class ResetPlan:
     tables: tuple[tuple[str, str], ...]
 
     def __bool__(self) -> bool:
-        """Say whether anything is left of Kubernetes."""
+        """Return whether anything of Kubernetes is left."""
         return bool(self.kubeadm or self.paths or self.links or self.tables)
 
 
 class Reset:
-    """Makes a machine as it was before init or join, as far as Kubernetes goes."""
+    """Removes from a machine what init or join of Kubernetes made."""
 
     def __init__(self, machine: Machine, *, cri_socket: str = "unix:///run/containerd/containerd.sock") -> None:
-        """Keep the machine and its container runtime's socket."""
+        """Store the machine and the socket of its container runtime."""
         self._machine = machine
         self._cri_socket = cri_socket
 
     def plan(self) -> ResetPlan:
-        """Look at the machine."""
+        """Return what is left of Kubernetes on the machine."""
         root = self._machine.paths.root
         left = tuple(path for path in LEFT_DIRECTORIES if _is_filled(root / path))
         return ResetPlan(
@@ -81,10 +82,10 @@ class Reset:
         )
 
     def apply(self, todo: ResetPlan) -> tuple[str, ...]:
-        """Remove it all and return what a person must know; raises RESET_INCOMPLETE naming what stayed.
+        """Remove everything in ``todo`` and return warnings for the admin; raises RESET_INCOMPLETE with what is left.
 
-        A container that the kubelet asked for last may come up after kubeadm has ended those that it saw, and write its
-        tables again: then kubeadm is run once more, which ends it too.
+        A container that the kubelet requested last may start after kubeadm has stopped the others, and write its
+        nftables tables again. So kubeadm is run again if anything is left, which stops that container too.
         """
         warnings, left = self._remove(todo), self.plan()
         for _again in range(_MORE_ROUNDS):
@@ -132,7 +133,7 @@ def _is_filled(path: Path) -> bool:
 
 
 def _empty(path: Path) -> None:
-    """Remove a file, or what is in a directory (which may be a mount point and stays)."""
+    """Remove a file, or the content of a directory; the directory stays, because it may be a mount point."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return

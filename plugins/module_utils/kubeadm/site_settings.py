@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a site adds to the arguments of a control plane's programs, and whom else its API servers authenticate. Pure.
+"""Arguments and authenticators that a site adds to the components of its control planes. Pure.
 
-A site adds everything but what decides who gets at keys, nodes and admission. What kubeadm and this collection set is
-refused as well, so that an argument that the site gives up can simply go.
+A site may add all arguments except those that protect keys, nodes and admission. Arguments that kubeadm or this
+collection sets are refused too, so that an argument that the site drops can be removed without a replacement.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DEFAULTS = {
     },
     CONTROLLER_MANAGER: {"terminated-pod-gc-threshold": "1000"},
 }
-"""What this collection sets and a site may set otherwise; `enable-admission-plugins` gets the site's beside ours."""
+"""Arguments of this collection that a site may override; for `enable-admission-plugins` the site's are added."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,99}")
 _SWITCH = re.compile(r"[A-Za-z0-9./-]{1,100}")
@@ -82,7 +82,7 @@ _RULED: dict[str, tuple[tuple[str, str], ...]] = {
         (r"controllers|cluster-name|cluster-cidr|service-cluster-ip-range|allocate-node-cidrs", _OURS),
     ),
     SCHEDULER: (*_SERVING, (r"config", "no file of the site is mounted there")),
-    # of etcd all but what tunes it
+    # For etcd, only tuning arguments are allowed.
     ETCD: ((rf"(?!({_ETCD_TUNING})$).*", _OURS),),
 }
 _HELD_GATES = frozenset(
@@ -99,7 +99,7 @@ _HELD_GATES = frozenset(
         "ValidatingAdmissionPolicy",
     }
 )
-"""Gates that nobody turns off."""
+"""Feature gates that a site must not turn off."""
 
 _RESERVED = ("system:", "attested:", "kubeadm:")
 _JWT_FIELDS = frozenset({"issuer", "claimValidationRules", "claimMappings", "userValidationRules"})
@@ -107,7 +107,7 @@ _MAX_AUTHENTICATORS = 64
 
 
 def parse_arguments(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return what a site adds, by component and name; raises CONFIG_INVALID naming every problem."""
+    """Return the arguments that a site adds, by component and name; raises CONFIG_INVALID with every problem."""
     problems: list[str] = []
     found: dict[str, dict[str, str]] = {one: {} for one in COMPONENTS}
     for component, named in given.items():
@@ -130,7 +130,7 @@ def parse_arguments(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def _problem(component: str, name: str, value: Any) -> str:
     where = f"of {component}"
     if not _NAME.fullmatch(name):
-        return f"expected a name without dashes in front {where}, got {name[:80]!r}"
+        return f"expected a name without leading dashes {where}, got {name[:80]!r}"
     for pattern, why in _RULED[component]:
         if re.fullmatch(pattern, name):
             return f"expected no {name} {where}: {why}"
@@ -142,7 +142,7 @@ def _problem(component: str, name: str, value: Any) -> str:
 
 
 def _switches_problem(argument: str, value: Any, where: str) -> str:
-    """Say what is wrong with feature gates, of which some stay on, or with APIs, of which all do."""
+    """Return the problem of feature gates (some must stay on) or of APIs (all must stay on), "" if there is none."""
     named = value.items() if isinstance(value, dict) else [(None, None)]
     if not all(_SWITCH.fullmatch(str(name)) and isinstance(one, bool) for name, one in named):
         return f"expected {argument} {where} as names with true or false"
@@ -159,14 +159,14 @@ def _text(value: Any) -> str:
 def changes_of(
     component: str, present: Mapping[str, str], wanted: Mapping[str, str], *, before: Collection[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return which arguments to set, by name, and which to take away; ``before`` are names that the site once gave."""
+    """Return the arguments to set, by name, and those to remove; ``before`` are names that the site gave earlier."""
     kept = {**_DEFAULTS.get(component, {}), **wanted}
     placed = {name: value for name, value in kept.items() if present.get(name) != value}
     return placed, tuple(sorted(name for name in before if name in present and name not in kept))
 
 
 def site_names(component: str, present: Iterable[str]) -> frozenset[str]:
-    """Return which arguments in kubeadm's configuration are the site's: all that it may set and nobody else does."""
+    """Return the arguments in kubeadm's configuration that the site set: allowed ones without a default here."""
     defaults = _DEFAULTS.get(component, {})
     return frozenset(one for one in present if one not in defaults and not _is_ruled(component, one))
 
@@ -176,7 +176,7 @@ def _is_ruled(component: str, name: str) -> bool:
 
 
 def arrange_configuration(configuration: dict[str, Any], wanted: Mapping[str, Mapping[str, str]]) -> bool:
-    """Have kubeadm's ClusterConfiguration (v1beta4) name ``wanted`` for later control planes; return what changed."""
+    """Set ``wanted`` in kubeadm's ClusterConfiguration (v1beta4); return whether it changed."""
     changed = False
     for component, keys in _SECTIONS.items():
         section = configuration
@@ -195,8 +195,8 @@ def arrange_configuration(configuration: dict[str, Any], wanted: Mapping[str, Ma
 def authentication_file(authenticators: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the API server's authentication with a site's ``authenticators`` (entries of ``jwt``).
 
-    No token is ever for a user or a group of the cluster's own; Kubernetes checks all else when it reads the file.
-    Raises CONFIG_INVALID. Source: AuthenticationConfiguration, apiserver.config.k8s.io/v1.
+    Added rules refuse tokens for users and groups of the cluster itself. Kubernetes validates the rest when it reads
+    the file. Raises CONFIG_INVALID. Source: AuthenticationConfiguration, apiserver.config.k8s.io/v1.
     """
     given = list(authenticators)
     if len(given) > _MAX_AUTHENTICATORS:
@@ -213,23 +213,23 @@ def authentication_file(authenticators: Iterable[Mapping[str, Any]]) -> bytes:
                 f"expected {', '.join(sorted(_JWT_FIELDS))} in entry {number} of {AUTHENTICATORS}, "
                 f"got {', '.join(unknown)[:200]}"
             )
-    return documents(authentication_configuration([_held(one) for one in given]))
+    return documents(authentication_configuration([_with_rules(one) for one in given]))
 
 
 def is_authentication_file(content: bytes) -> bool:
-    """Say whether `authentication_file` made it."""
+    """Return whether `authentication_file` made ``content``."""
     try:
         (document,) = load_documents(content)
-        return authentication_file([_given(one) for one in document.get("jwt", ())]) == content
+        return authentication_file([_without_rules(one) for one in document.get("jwt", ())]) == content
     except (ValueError, AttributeError, TypeError, SiteError):
         return False
 
 
-def _held(one: Mapping[str, Any]) -> dict[str, Any]:
+def _with_rules(one: Mapping[str, Any]) -> dict[str, Any]:
     return {**one, "userValidationRules": [*(one.get("userValidationRules") or ()), *_rules()]}
 
 
-def _given(one: Mapping[str, Any]) -> dict[str, Any]:
+def _without_rules(one: Mapping[str, Any]) -> dict[str, Any]:
     rules = [rule for rule in one.get("userValidationRules", ()) if rule not in _rules()]
     return {**one, "userValidationRules": rules}
 

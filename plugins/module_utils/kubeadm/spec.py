@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster and a node of it are to kubeadm, and where its files lie."""
+"""The options of a cluster and of a node for kubeadm, and the paths of kubeadm's files."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _NAME_LIMIT = 253
 _PORT_LIMIT = 65535
 
 API_PORT = 6443
-"""Where the API server of each control plane listens."""
+"""The port of the API server on each control plane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """The choices that hold for the whole cluster.
+    """The options of the whole cluster.
 
     ``kubernetes_version`` without "v", ``api_endpoint`` as host:port, subnets in CIDR notation.
-    ``unmanaged_conntrack`` is for machines where kube-proxy may not set its limits (the lab).
-    ``kube_proxy`` is False where the network of the Pods brings Services itself.
-    ``kubelet_serving``: kubelets ask the cluster for the certificate that they serve with, and API servers demand it.
-    ``pod_security``: what Pods are held to.
+    ``unmanaged_conntrack`` is for machines on which kube-proxy may not set its limits (the lab).
+    ``kube_proxy`` is False if the Pod network implements Services itself.
+    ``kubelet_serving``: kubelets request serving certificates from the cluster, and API servers verify them.
+    ``pod_security``: the Pod Security level and the exempt namespaces.
     """
 
     kubernetes_version: str
@@ -52,11 +52,11 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """The choices of one node: registered ``name``, ``node_ip``, and the preflight checks that the admin ignores.
+    """The options of one node: registered ``name``, ``node_ip``, and the preflight checks that the admin ignores.
 
-    ``allow_cgroup_v1`` is for machines whose kernel leaves no other way (the lab). ``patches`` is the directory of
-    kubeadm's patches, empty for none. ``api_proxy`` is host:port of the proxy on this machine by which a worker's
-    kubelet reaches the API, empty where it dials the endpoint itself.
+    ``allow_cgroup_v1`` is for machines without cgroup v2 (the lab). ``patches`` is the directory of kubeadm's patches,
+    empty for none. ``api_proxy`` is host:port of the proxy on this machine that a worker's kubelet uses, empty if the
+    kubelet dials the endpoint itself.
     """
 
     name: str
@@ -76,37 +76,37 @@ class KubernetesPaths:
 
     @property
     def kubernetes(self) -> Path:
-        """Where kubeadm keeps PKI, kubeconfigs and manifests."""
+        """Kubeadm's directory of PKI, kubeconfigs and manifests."""
         return self.root / "etc/kubernetes"
 
     @property
     def image_pins(self) -> Path:
-        """The images of the bundle that this machine was prepared with, with their digests."""
+        """The images, with digests, of the bundle that prepared this machine."""
         return self.root / "etc/attested/images.json"
 
     @property
     def api_endpoint(self) -> Path:
-        """The configuration of the proxy to the API; there only on a worker that has one."""
+        """The configuration of the API proxy; it exists only on workers with a proxy."""
         return self.root / "etc/attested/api-endpoint.yml"
 
     @property
     def kubelet(self) -> Path:
-        """The kubelet's own directory."""
+        """The kubelet's directory."""
         return self.root / "var/lib/kubelet"
 
     @property
     def state(self) -> Path:
-        """Our journal and the rendered configuration; no secret lies here."""
+        """The directory of the journal and the rendered configuration; it holds no secret."""
         return self.root / "var/lib/attested/kubeadm"
 
     @property
     def admission_taken(self) -> Path:
-        """The SHA-256 of the admission file that the API server was started with."""
+        """The file with the SHA-256 of the admission file with which the API server was started."""
         return self.state / "admission.sha256"
 
     @property
     def site_arguments(self) -> Path:
-        """The names of the arguments that the site gave to the programs of this control plane."""
+        """The file with the names of the arguments that the site set for components of this control plane."""
         return self.state / "site-arguments.json"
 
     @property
@@ -116,42 +116,42 @@ class KubernetesPaths:
 
     @property
     def admin_config(self) -> Path:
-        """The control plane's own admin kubeconfig."""
+        """The admin kubeconfig of this control plane."""
         return self.kubernetes / "admin.conf"
 
     @property
     def super_admin_config(self) -> Path:
-        """The kubeconfig of system:masters, which goes after init."""
+        """The kubeconfig of system:masters, which init removes at its end."""
         return self.kubernetes / "super-admin.conf"
 
     @property
     def kubelet_config(self) -> Path:
-        """The kubelet's kubeconfig; of a worker it is kubeadm's discovery file too."""
+        """The kubelet's kubeconfig; on a worker it is also kubeadm's discovery file."""
         return self.kubernetes / "kubelet.conf"
 
     @property
     def discovery_config(self) -> Path:
-        """The kubeconfig with which kubeadm finds the cluster that a further control plane joins; names files only."""
+        """The kubeconfig with which kubeadm finds the cluster on a further control plane; it embeds no key."""
         return self.state / "discovery.conf"
 
     @property
     def kubelet_credential(self) -> Path:
-        """The link to the kubelet's certificate and key in one PEM file."""
+        """The link to the PEM file with the kubelet's certificate and key."""
         return self.kubelet / "pki/kubelet-client-current.pem"
 
     @property
     def lock_marker(self) -> Path:
-        """Exists while the machine is locked to its cluster."""
+        """The file that exists while the machine is locked to its cluster."""
         return self.root / "run/attested/locked"
 
 
 def require_valid(cluster: ClusterSpec, node: NodeSpec) -> None:
-    """Raise OPTION_INVALID naming every option that kubeadm could not use."""
+    """Raise OPTION_INVALID with every option that kubeadm cannot use."""
     _require_none([*_cluster_problems(cluster), *_node_problems(node)])
 
 
 def require_valid_node(node: NodeSpec) -> None:
-    """Raise OPTION_INVALID naming every option of the node that kubeadm could not use."""
+    """Raise OPTION_INVALID with every option of the node that kubeadm cannot use."""
     _require_none(_node_problems(node))
 
 
@@ -164,12 +164,12 @@ def split_endpoint(endpoint: str) -> tuple[str, int]:
 
 
 def is_node_name(name: str) -> bool:
-    """Say whether ``name`` is a DNS-1123 subdomain (dots allowed), as the API demands of a node."""
+    """Return whether ``name`` is a DNS-1123 subdomain (dots allowed), as the API requires for a node."""
     return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
 
 
 def require_pod_security(pods: PodSecurity) -> None:
-    """Raise OPTION_INVALID where no API server could hold Pods to it."""
+    """Raise OPTION_INVALID unless an API server can enforce ``pods``."""
     _require_none(_pod_security_problems(pods))
 
 
@@ -199,7 +199,7 @@ def _pod_security_problems(pods: PodSecurity) -> list[str]:
         if not re.fullmatch(_LABEL, name)
     ]
     if pods.level not in LEVELS:
-        problems.append(f"expected one of {', '.join(LEVELS)} as what Pods are held to, got {pods.level!r}")
+        problems.append(f"expected one of {', '.join(LEVELS)} as the Pod Security level, got {pods.level!r}")
     return problems
 
 

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The static pods of a control plane: started anew by a changed manifest, and asked whether they are well.
+"""The static pods of a control plane: restart them by a changed manifest, and probe their health.
 
-The manifest gets the annotation `RESTARTED_AT` by one rename. The kubelet then ends the pod and starts it as another
-one, in its own time and with the pod's own grace period; there is never a moment without a manifest, and nothing is
-needed but the kubelet. That the new one runs is read from the API, where the kubelet mirrors the annotation.
+A restart writes the annotation `RESTARTED_AT` to the manifest by one rename. The kubelet then stops the pod with its
+grace period and starts a new one. The manifest always exists, and only the kubelet is needed. The mirror pod in the API
+has the annotation too, which shows that the new pod runs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ RESTARTED_AT = "attested-kubernetes.dev/restarted-at"
 NAMESPACE = "kube-system"
 RESTART_SECONDS = 240.0
 _POLL_SECONDS = 1.0
-_TIMEOUT_SECONDS = 15.0  # that of kubeadm's probes
+_TIMEOUT_SECONDS = 15.0  # The timeout of kubeadm's probes.
 _LIMIT = 1 << 20
-_WIDTH = 1 << 20  # no line of a manifest is broken
+_WIDTH = 1 << 20  # No line of a manifest is wrapped.
 
 
 class PodReader(Protocol):
-    """Reads one pod as the API has it."""
+    """Reads one pod from the API."""
 
     def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Return the pod, or None; raises `ApiError`."""
@@ -48,7 +48,7 @@ class PodReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Where a component says whether it is well."""
+    """The health endpoint of a component."""
 
     scheme: str
     host: str
@@ -57,21 +57,21 @@ class Probe:
 
 
 class StaticPods:
-    """The static pods of one machine, by the name of their component."""
+    """Controls the static pods of one machine, by the name of their component."""
 
     def __init__(self, machine: Machine, *, node: str, reader: PodReader) -> None:
-        """Keep the machine, the name of its Node and where pods are read."""
+        """Store the machine, the name of its Node and the reader of pods."""
         self._machine = machine
         self._node = node
         self._reader = reader
 
     def is_healthy(self, component: str) -> bool:
-        """Ask the component itself, at the address that its manifest names for the kubelet."""
+        """Return whether the component is healthy, by the probe that its manifest defines for the kubelet."""
         probe = probe_of(read_bytes(self._manifest(component), limit=_LIMIT))
         return _answers(probe, ca=self._machine.paths.ca if component == API_SERVER else None)
 
     def arguments(self, component: str) -> dict[str, str]:
-        """Return what the manifest tells the component, also while it is stopped.
+        """Return the arguments in the manifest, also while the component is stopped.
 
         Raises CONTROL_PLANE_MANIFEST_MALFORMED.
         """
@@ -81,10 +81,9 @@ class StaticPods:
     def restart(
         self, component: str, arguments: Mapping[str, str] | None = None, *, without: Collection[str] = ()
     ) -> None:
-        """Start it anew and wait until the new one is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY.
+        """Restart the component and wait until it is healthy; raises CONTROL_PLANE_COMPONENT_UNHEALTHY.
 
-        ``arguments`` by name take the place of those in its manifest and those ``without`` go, by the same write; the
-        others stay.
+        The same write sets ``arguments`` by name in the manifest and removes those in ``without``; the others stay.
         """
         path = self._manifest(component)
         stamp = f"{self._machine.clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
@@ -93,11 +92,11 @@ class StaticPods:
         deadline = clock.monotonic() + RESTART_SECONDS
         while not (self._has_restarted(component, stamp) and self.is_healthy(component)):
             if clock.monotonic() > deadline:
-                raise unhealthy(component, f"within {RESTART_SECONDS:g} s after it was started anew")
+                raise unhealthy(component, f"within {RESTART_SECONDS:g} s after its restart")
             clock.sleep(_POLL_SECONDS)
 
     def rearrange(self, component: str, arguments: Mapping[str, str], *, without: Collection[str] = ()) -> None:
-        """Start it anew with other arguments; one that is not well then gets its manifest of before.
+        """Restart the component with other arguments; restore the old manifest if that fails.
 
         Raises CONTROL_PLANE_COMPONENT_UNHEALTHY, CONTROL_PLANE_MANIFEST_MALFORMED.
         """
@@ -110,9 +109,9 @@ class StaticPods:
             raise
 
     def stop(self, components: Sequence[str]) -> None:
-        """Take the manifests away from the kubelet, and wait until their programs have ended.
+        """Move the manifests out of the kubelet's directory, and wait until their programs have ended.
 
-        Raises CONTROL_PLANE_COMPONENT_UNHEALTHY for one that still runs. A second call waits again.
+        Raises CONTROL_PLANE_COMPONENT_UNHEALTHY if a program still runs. A second call waits again.
         """
         commands = {one: self._set_aside(one) for one in components}
         clock = self._machine.clock
@@ -126,10 +125,10 @@ class StaticPods:
             clock.sleep(_POLL_SECONDS)
 
     def start(self, component: str) -> None:
-        """Give a manifest back to the kubelet and wait until it is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY."""
+        """Move a manifest back and wait until it is healthy; raises CONTROL_PLANE_COMPONENT_UNHEALTHY."""
         if self._stopped(component).exists():
             self._move(self._stopped(component), self._manifest(component))
-            with contextlib.suppress(OSError):  # another one is in it
+            with contextlib.suppress(OSError):  # The directory may hold another manifest.
                 self._stopped(component).parent.rmdir()
         clock = self._machine.clock
         deadline = clock.monotonic() + RESTART_SECONDS
@@ -139,7 +138,7 @@ class StaticPods:
             clock.sleep(_POLL_SECONDS)
 
     def _set_aside(self, component: str) -> bytes:
-        """Move a manifest unless it is moved, and return the command of its program as the kernel shows it."""
+        """Move a manifest unless it is already moved, and return its command in the format of /proc/PID/cmdline."""
         stopped = self._stopped(component)
         if self._manifest(component).exists():
             make_directory(stopped.parent)
@@ -153,7 +152,7 @@ class StaticPods:
                 if path.read_bytes() == command:
                     return True
             except OSError:
-                continue  # ended meanwhile
+                continue  # The process has ended.
         return False
 
     def _stopped(self, component: str) -> Path:
@@ -169,7 +168,7 @@ class StaticPods:
     def _has_restarted(self, component: str, stamp: str) -> bool:
         try:
             return runs_since(self._reader.pod(NAMESPACE, f"{component}-{self._node}"), stamp)
-        except AttestedError:  # whatever the API says while it starts, it is asked again
+        except AttestedError:  # While the API server starts, every error is retried.
             return False
 
     def _manifest(self, component: str) -> Path:
@@ -177,9 +176,9 @@ class StaticPods:
 
 
 def unhealthy(component: str, when: str) -> KubeadmError:
-    """Return the error of a component that is not well."""
+    """Return the error of a component that is not healthy."""
     return KubeadmError(
-        f"expected {component} to be well {when}, it is not", reason=Reason.CONTROL_PLANE_COMPONENT_UNHEALTHY
+        f"expected {component} to be healthy {when}, it is not", reason=Reason.CONTROL_PLANE_COMPONENT_UNHEALTHY
     )
 
 
@@ -202,7 +201,7 @@ def stamped(
 
 
 def arguments_of(manifest: bytes) -> dict[str, str]:
-    """Return what the first container is told, by name; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
+    """Return the arguments of the first container by name; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
     words = (word[2:].partition("=") for word in _command(_pod(manifest))[1:] if word.startswith("--"))
     return {name: value for name, _equals, value in words}
 
@@ -213,7 +212,7 @@ def image_of(manifest: bytes) -> str:
 
 
 def version_of_image(image: str) -> str:
-    """Return the version of Kubernetes in the tag of an image of its, nothing where it has none."""
+    """Return the version of Kubernetes in the tag of an image, or "" if the tag is no version."""
     tag = image.partition("@")[0].rpartition(":")[2].removeprefix("v")
     return tag if is_version(tag) else ""
 
@@ -226,24 +225,24 @@ def _command(pod: Mapping[str, Any]) -> list[str]:
 
 
 def probe_of(manifest: bytes) -> Probe:
-    """Return where the first container is asked: its readiness probe, else its liveness probe (v1.35 has both)."""
+    """Return the readiness probe of the first container, else its liveness probe (v1.35 has both)."""
     container = _pod(manifest)["spec"]["containers"][0]
     probe = container.get("readinessProbe") or container.get("livenessProbe") or {}
     try:
-        asked = probe["httpGet"]
+        target = probe["httpGet"]
         ports = {one.get("name"): one["containerPort"] for one in container.get("ports") or ()}
         return Probe(
-            scheme=str(asked["scheme"]),
-            host=str(asked["host"]),
-            port=int(ports.get(asked["port"], asked["port"])),
-            path=str(asked["path"]),
+            scheme=str(target["scheme"]),
+            host=str(target["host"]),
+            port=int(ports.get(target["port"], target["port"])),
+            path=str(target["path"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed("expected a probe over HTTP with host, port and path") from error
 
 
 def runs_since(pod: Mapping[str, Any] | None, stamp: str) -> bool:
-    """Say whether the pod is the one with this annotation, and all its containers are ready."""
+    """Return whether the pod has the annotation ``stamp`` and all its containers are ready."""
     if pod is None or (pod["metadata"].get("annotations") or {}).get(RESTARTED_AT) != stamp:
         return False
     states = (pod.get("status") or {}).get("containerStatuses") or ()
@@ -262,7 +261,10 @@ def _pod(manifest: bytes) -> dict[str, Any]:
 
 
 def _answers(probe: Probe, *, ca: Path | None) -> bool:
-    """Ask as the kubelet does; the API server's certificate is checked, others make theirs in memory at each start."""
+    """Return whether a probe as the kubelet's succeeds.
+
+    Only the API server's certificate is verified: the other components make theirs in memory at each start.
+    """
     try:
         connection = _connection(probe, ca)
         try:

@@ -225,7 +225,7 @@ def test_a_refusal_of_etcd_is_told_in_its_words(
     error = failed(gateway)
     assert (error.code, error.retry_after_seconds) == ("ETCD_REFUSED", again)
     words = said.decode("utf-8", "replace")[:300]
-    assert error.message == f"expected etcd to do {LIST}, it said {status}: {words}"
+    assert error.message == f"expected etcd to accept {LIST}, got status {status}: {words}"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_all_that_are_not_healthy_are_named(members: tuple[Served, Served], gate
 
 def test_a_member_that_lists_nobody_is_not_healthy(first: Served, gateway: EtcdGateway) -> None:
     first.answers[LIST] = (503, b"no leader")
-    with pytest.raises(KubeadmError, match="it said 503: no leader") as caught:
+    with pytest.raises(KubeadmError, match="got status 503: no leader") as caught:
         gateway.require_healthy()
     assert caught.value.code == "ETCD_MEMBER_UNHEALTHY"
 

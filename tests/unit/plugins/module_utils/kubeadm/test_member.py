@@ -127,7 +127,7 @@ def test_an_admission_configuration_that_is_not_ours_is_refused_before_anything_
     member, material, machine, content
 ):
     files = {**SHARED, "attested/admission.yaml": content}
-    with pytest.raises(Refusal, match="what Pods are held to") as caught:
+    with pytest.raises(Refusal, match="expected the Pod Security configuration") as caught:
         member.write(dataclasses.replace(material, control_plane_files=files))
     assert caught.value.code == "TICKET_MALFORMED"
     assert not machine.paths.kubernetes.exists()

@@ -33,7 +33,7 @@ DAY = dt.timedelta(days=1)
 ENDS = "2027-08-13T12:00:00+00:00"
 BY_NAME = {one.name: one for one in CERTIFICATES}
 AWAY = ApiError("could not get the lease", reason=Reason.API_UNAVAILABLE)
-UNDONE = KubeadmError("etcd is not well; it runs with the files before", reason=Reason.CONTROL_PLANE_RENEWAL_UNDONE)
+UNDONE = KubeadmError("etcd is not well; it runs with the old files", reason=Reason.CONTROL_PLANE_RENEWAL_UNDONE)
 
 
 @pytest.fixture

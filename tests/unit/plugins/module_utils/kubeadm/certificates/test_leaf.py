@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a renewed certificate must be: another one, for the same, by the same, good now, with its own key."""
+"""What a renewed certificate must be: another one, for the same, by the same, valid now, with its own key."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_its_serial_number_is_returned() -> None:
         pytest.param(
             leaf(issuer=OTHER, signer=OTHER_KEY), "expected it signed by its CA, it is not", id="a CA of another name"
         ),
-        pytest.param(leaf(begins=NOW + DAY / 2), "expected it to be good now", id="good from tomorrow"),
-        pytest.param(leaf(ends=NOW - DAY / 2), "expected it to be good now", id="good until yesterday"),
+        pytest.param(leaf(begins=NOW + DAY / 2), "expected it to be valid now", id="good from tomorrow"),
+        pytest.param(leaf(ends=NOW - DAY / 2), "expected it to be valid now", id="good until yesterday"),
     ],
 )
 def test_a_renewed_certificate_that_differs_in_one_point(after: x509.Certificate, found: str) -> None:
@@ -113,7 +113,7 @@ def test_a_renewed_certificate_that_differs_in_one_point(after: x509.Certificate
 def test_it_is_good_from_its_first_second_until_before_its_last() -> None:
     after = leaf(begins=NOW, ends=NOW + DAY)
     assert verified(after, now=NOW) == "2"
-    assert wrong(after, now=NOW + DAY) == "expected it to be good now"
+    assert wrong(after, now=NOW + DAY) == "expected it to be valid now"
 
 
 def locked(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -127,7 +127,7 @@ def locked(key: ec.EllipticCurvePrivateKey) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        pytest.param({"key": pem(OTHER_KEY)}, "expected its own key beside it", id="the key of another"),
+        pytest.param({"key": pem(OTHER_KEY)}, "expected its own key in the key file", id="the key of another"),
         pytest.param({"key": b"none"}, "expected a certificate and a key in PEM", id="no key"),
         pytest.param({"key": locked(KEY)}, "expected a certificate and a key in PEM", id="a key behind a password"),
         pytest.param({"before": b"none"}, "expected a certificate and a key in PEM", id="no certificate before"),

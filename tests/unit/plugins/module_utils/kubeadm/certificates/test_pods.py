@@ -135,7 +135,7 @@ def test_a_program_that_does_not_end_is_named(pods, tmp_path):
 def test_a_program_that_does_not_become_well_is_named(pods, monkeypatch):
     monkeypatch.setattr(pods, "is_healthy", lambda _component: False)
     pods.stop(["etcd"])
-    with pytest.raises(KubeadmError, match="expected etcd to be well within 240 s after it was started"):
+    with pytest.raises(KubeadmError, match="expected etcd to be healthy within 240 s after it was started"):
         pods.start("etcd")
     pods.arguments("etcd")
     monkeypatch.setattr(pods, "is_healthy", lambda _component: True)

@@ -62,7 +62,7 @@ def test_each_step_is_told_as_it_begins(pki, control_plane, around):
     told = []
     renewal = ControlPlaneRenewal(control_plane, pods=around, members=around, turns=around, say=told.append)
     renewal.apply(renewal.plan())
-    assert told == ["Renew the certificates of etcd and start it anew (etcd-peer)"]
+    assert told == ["Renew the certificates of etcd and restart it (etcd-peer)"]
 
 
 def test_a_machine_that_is_not_locked_renews_nothing(pki, renewal, kubeadm):
@@ -77,8 +77,8 @@ def test_a_machine_that_is_not_locked_renews_nothing(pki, renewal, kubeadm):
         pytest.param({"name": "another"}, "expected the subject CN=apiserver", id="for another subject"),
         pytest.param({"name": "another"}, "alternative names", id="for other names"),
         pytest.param({"key_of_another": True}, "its own key", id="with another one's key"),
-        pytest.param({"ends": NOW - DAY}, "good now", id="ended already"),
-        pytest.param({"begins": NOW + DAY, "ends": NOW + YEAR}, "good now", id="not begun yet"),
+        pytest.param({"ends": NOW - DAY}, "valid now", id="ended already"),
+        pytest.param({"begins": NOW + DAY, "ends": NOW + YEAR}, "valid now", id="not begun yet"),
     ],
 )
 def test_what_kubeadm_leaves_is_checked_before_anything_is_started(pki, renewal, around, kubeadm, spoil, wrong):
@@ -142,12 +142,12 @@ def test_a_component_that_was_not_well_before_is_not_touched(pki, renewal, aroun
     around.ill = {"kube-apiserver"}
     code, message = code_of(lambda: renewal.apply(renewal.plan()))
     assert (code, kubeadm.renewed) == ("CONTROL_PLANE_COMPONENT_UNHEALTHY", ["etcd-peer"])
-    assert message == "expected kube-apiserver to be well within 60 s before its certificates are renewed, it is not"
+    assert message == "expected kube-apiserver to be healthy within 60 s before its certificates are renewed, it is not"
     assert around.told == ["turn", "members?", "etcd", "turn", "free"]
 
 
 def test_a_component_that_is_well_again_soon_is_waited_for(pki, renewal, around, kubeadm):
-    """An API server says that it is ill for some seconds after its etcd was started anew."""
+    """An API server reports itself as unhealthy for some seconds after the restart of its etcd."""
     due(pki, "etcd-peer", "apiserver")
     around.slow = {"kube-apiserver": 5}
     renewal.apply(renewal.plan())
@@ -180,7 +180,7 @@ def test_a_component_that_does_not_come_up_runs_with_the_files_before(pki, renew
     before = pki.contents()
     code, message = code_of(lambda: renewal.apply(renewal.plan()))
     assert code == "CONTROL_PLANE_RENEWAL_UNDONE"
-    assert message == "kube-controller-manager is not well; it runs with the files before"
+    assert message == "kube-controller-manager is not well; it runs with the old files"
     assert pki.contents() == before
     assert around.told == ["turn", "kube-controller-manager", "kube-controller-manager", "free"]
 
@@ -189,7 +189,7 @@ def test_one_that_is_sick_with_both_keeps_the_copies_for_the_next_run(pki, renew
     due(pki, "scheduler.conf")
     around.sick = {"kube-scheduler": 2}
     code, message = code_of(lambda: renewal.apply(renewal.plan()))
-    assert (code, "not well with them either" in message) == ("CONTROL_PLANE_RENEWAL_UNDONE", True)
+    assert (code, "not healthy with them either" in message) == ("CONTROL_PLANE_RENEWAL_UNDONE", True)
     assert (pki.root / KEPT / "kube-scheduler").is_dir()
     assert renewal.plan().components == ("kube-scheduler",)
     renewal.apply(renewal.plan())
