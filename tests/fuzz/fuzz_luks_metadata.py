@@ -8,7 +8,7 @@ from __future__ import annotations
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import (
     CONSTELLATION_DISK,
     STATE_DISK,
-    judge_header,
+    verify_header,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
 from ansible_collections.attested.kubernetes.tests.support.luks import COPY, vector, with_text
@@ -25,6 +25,6 @@ def seeds() -> list[bytes]:
 def one_input(data: bytes) -> None:
     header = read_header(with_text(GOOD, data[:MAX_BYTES]))
     shape = STATE_DISK if STATE_DISK.token in str(header.metadata.tokens) else CONSTELLATION_DISK
-    judged = judge_header(header, shape, uuid=header.uuid)
+    judged = verify_header(header, shape, uuid=header.uuid)
     assert judged.slots == (0,)
     assert header.metadata.segments[0].cipher == "aes-xts-plain64"

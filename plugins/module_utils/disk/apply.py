@@ -17,8 +17,8 @@ from ..errors import AttestedError, DiskError
 from ..reasons import Reason
 from .gateway import KEY_BYTES
 from .generation import Record, parse_record, render_record, verify_record
-from .luks_check import STATE_DISK, JudgedHeader, judge_header
-from .plan import Observed, Step, Target, judged_header, plan
+from .luks_check import STATE_DISK, VerifiedHeader, verify_header
+from .plan import Observed, Step, Target, plan, verified_header
 from .process import read_key
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class StateDisk:
                 self._hooks.before(step)
                 self._ACTIONS[step](self)
 
-    def volume(self) -> JudgedHeader:
+    def volume(self) -> VerifiedHeader:
         """Return the judged header as it is now; raises LUKS_…."""
         with self._without_copy():
-            return self._judge(slots=self._current)
+            return self._verify(slots=self._current)
 
     @contextmanager
     def _without_copy(self) -> Iterator[None]:
@@ -134,13 +134,13 @@ class StateDisk:
             hidden=tuple(str(target) for target in (*unbound, *point) if _holds_something(target)),
         )
 
-    def _copied(self) -> JudgedHeader | None:
+    def _copied(self) -> VerifiedHeader | None:
         """Return the judged header of a fresh copy, if it is ours in every field: a key may be tried in its slots.
 
         To no other one is cryptsetup shown or given the key, and the plan says what it is.
         """
         try:
-            return judged_header(self._device.copy_header(), self._wanted)
+            return verified_header(self._device.copy_header(), self._wanted)
         except AttestedError:
             return None
 
@@ -152,7 +152,7 @@ class StateDisk:
     def _opened_by_former(self, slots: tuple[int, ...]) -> dict[int, DiskKey]:
         return {slot: key for key in reversed(self._former) for slot in self._opened_by(key, slots)}
 
-    def _is_named(self, header: JudgedHeader | None) -> bool:
+    def _is_named(self, header: VerifiedHeader | None) -> bool:
         """Say whether the record of the volume names the wanted key for the header as it is now."""
         record = self._record_now()
         if record is None or header is None:
@@ -175,15 +175,15 @@ class StateDisk:
         members = {"version": 1, "formatting": self._wanted.device, "uuid": self._wanted.uuid}
         return json.dumps(members, indent=2).encode() + b"\n"
 
-    def _judge(self, *, slots: frozenset[int]) -> JudgedHeader:
+    def _verify(self, *, slots: frozenset[int]) -> VerifiedHeader:
         """Judge a fresh copy of the header, which has to be that of the volume judged before, if there was one."""
         header = self._device.copy_header()
-        judged = judge_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=self._volume, slots=slots)
-        self._keep(judged)
-        return judged
+        verified = verify_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=self._volume, slots=slots)
+        self._keep(verified)
+        return verified
 
-    def _keep(self, judged: JudgedHeader) -> None:
-        self._volume, self._digest = judged.volume, judged.sha256.hex()
+    def _keep(self, header: VerifiedHeader) -> None:
+        self._volume, self._digest = header.volume, header.sha256.hex()
 
     def _permanent(self) -> DiskKey:
         if self._key is None:
@@ -220,7 +220,7 @@ class StateDisk:
 
     def _note(self) -> None:
         self._device.write_token(initialised=False)
-        self._judge(slots=frozenset({0}))
+        self._verify(slots=frozenset({0}))
 
     def _forget(self) -> None:
         remove(self._paths.journal)
@@ -239,7 +239,7 @@ class StateDisk:
 
     def _open(self) -> None:
         remove(self._paths.counted)
-        self._judge(slots=self._current)
+        self._verify(slots=self._current)
         slot = next(iter(self._current))  # any of them: the plan has seen that each one opens
         self._device.open(self._by_former.get(slot) or self._permanent(), slot=slot)
         remove(self._paths.first_key)
@@ -257,7 +257,7 @@ class StateDisk:
 
     def _initialise(self) -> None:
         self._device.write_token(initialised=True)
-        self._judge(slots=frozenset({0}))
+        self._verify(slots=frozenset({0}))
 
     def _check(self) -> None:
         """Look at the volume before anything on it is used; what was put back is taken away again."""
@@ -295,14 +295,14 @@ class StateDisk:
         _write_synced(self._paths.record, render_record(Record(generation=record.generation, header="")))
 
     def _prove(self) -> None:
-        self._judge(slots=frozenset({0, 1}))
+        self._verify(slots=frozenset({0, 1}))
         if not self._device.opens(1, self._permanent()):
             raise DiskError("expected the new key to open the slot that it was put into", reason=Reason.DISK_KEY_WRONG)
 
     def _record_header(self) -> None:
         """Record the header of one slot, which the permanent key opens, as a change that is counted."""
         self._current = frozenset({0})
-        self._judge(slots=self._current)
+        self._verify(slots=self._current)
         self._count(key=self._wanted.key_name)
 
     def _bind(self) -> None:

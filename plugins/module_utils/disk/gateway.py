@@ -243,8 +243,8 @@ class LinuxDevice:
         argv = try_key(self._paths.header, slot=slot)
         done = self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)
         if done.returncode not in {0, _NO_KEY}:
-            said = done.stderr.decode("utf-8", "replace").strip()[-500:]
-            raise SystemFault(f"cryptsetup ended with {done.returncode}: {said}", reason=Reason.COMMAND_FAILED)
+            output = done.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise SystemFault(f"cryptsetup ended with {done.returncode}: {output}", reason=Reason.COMMAND_FAILED)
         return done.returncode == 0
 
     def erase(self) -> None:
@@ -266,13 +266,13 @@ class LinuxDevice:
     def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
         """Format and wipe, telling ``progress`` (bytes done, bytes of all)."""
 
-        def heard(line: str) -> None:
+        def report_line(line: str) -> None:
             if line.startswith("{"):
                 members = json.loads(line)
                 progress(int(members["device_bytes"]), int(members["device_size"]))
 
         argv = format_disk(self._node, uuid=uuid)
-        self._follower.follow(argv, stdin=key.reveal(), on_line=heard, timeout_seconds=_WIPE_SECONDS)
+        self._follower.follow(argv, stdin=key.reveal(), on_line=report_line, timeout_seconds=_WIPE_SECONDS)
 
     def write_token(self, *, initialised: bool) -> None:
         """Write our token, or replace it."""
@@ -357,8 +357,8 @@ class LinuxDevice:
         self._runner.run(bind(inside, target))
 
     def _signatures(self) -> tuple[Signature, ...]:
-        said = self._runner.run(list_signatures(self._node)).stdout.strip()
-        rows = json.loads(said)["signatures"] if said else []
+        output = self._runner.run(list_signatures(self._node)).stdout.strip()
+        rows = json.loads(output)["signatures"] if output else []
         return tuple(Signature(type=str(row["type"]), offset=int(row["offset"], 16)) for row in rows)
 
     def _block(self, *parts: str) -> Path:

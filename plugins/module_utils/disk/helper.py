@@ -109,8 +109,8 @@ def keys_of(job: Mapping[str, Any], *, mounts: Path) -> JobKeys:
     While the master secret is rotated a ticket brings the disk's key under both versions.
     """
     if "sealed" in job:
-        lead, *others = SealedSecrets.from_job(job["sealed"]).opened().disk_keys()
-        return JobKeys(key=lead.key, name=lead.name, former=tuple(one.key for one in others))
+        current, *others = SealedSecrets.from_job(job["sealed"]).opened().disk_keys()
+        return JobKeys(key=current.key, name=current.name, former=tuple(one.key for one in others))
     return JobKeys(
         key=read_key(Path(job["key_file"]), mounts=mounts) if job["key_file"] else None,
         name=job["key_name"],

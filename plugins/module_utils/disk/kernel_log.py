@@ -64,10 +64,10 @@ def damage_in(records: Iterable[bytes], devices: frozenset[str]) -> Damage:
 
 
 def _sector(record: bytes, devices: frozenset[str]) -> int | None:
-    said = _RECORD.match(record)
-    if said is None or int(said["priority"]) >> _FACILITY != _KERNEL:
+    match = _RECORD.match(record)
+    if match is None or int(match["priority"]) >> _FACILITY != _KERNEL:
         return None
-    refused = _REFUSED.search(said["text"])
+    refused = _REFUSED.search(match["text"])
     return int(refused["sector"]) if refused and refused["device"].decode("ascii") in devices else None
 
 

@@ -92,8 +92,8 @@ _VOLUME_LABEL = b"attested.kubernetes/luks/volume/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedHeader:
-    """A header that is what a state disk's must be; only `judge_header` makes one.
+class VerifiedHeader:
+    """A header that is what a state disk's must be; only `verify_header` makes one.
 
     ``volume`` names the encrypted volume (32 public bytes): the same as long as its key is, whatever the slots hold.
     ``sha256`` is of the header's bytes: what is opened must be a copy of those.
@@ -109,14 +109,14 @@ class JudgedHeader:
     total_bytes: int
 
 
-def judge_header(
+def verify_header(
     header: Header,
     shape: DiskShape,
     *,
     uuid: str | None = None,
     volume: bytes | None = None,
     slots: frozenset[int] = frozenset({0}),
-) -> JudgedHeader:
+) -> VerifiedHeader:
     """Return the judged header, or raise the code of the first thing that is not as it must be.
 
     ``uuid`` is the assigned one (None: any); ``volume`` the one of the last time (None: never seen); ``slots`` those
@@ -132,13 +132,13 @@ def judge_header(
     The caller owes: the header is of a copy, and that copy is what is opened.
     """
     metadata = header.metadata
-    _judge_names(header, shape, uuid)  # 1
-    _judge_flags(metadata.requirements, metadata.flags)  # 2
-    segment = _judged_segment(metadata, shape)  # 3
-    _judge_slots(metadata.keyslots, shape, segment=segment, slots=slots)  # 4
-    digest = _judged_digest(metadata.digests, slots)  # 5
-    found = _judged_volume(_volume(header.uuid, segment, digest), expected=volume)  # 6
-    return JudgedHeader(
+    _verify_names(header, shape, uuid)  # 1
+    _verify_flags(metadata.requirements, metadata.flags)  # 2
+    segment = _verified_segment(metadata, shape)  # 3
+    _verify_slots(metadata.keyslots, shape, segment=segment, slots=slots)  # 4
+    digest = _verified_digest(metadata.digests, slots)  # 5
+    found = _verified_volume(_volume(header.uuid, segment, digest), expected=volume)  # 6
+    return VerifiedHeader(
         uuid=header.uuid,
         initialised=_initialised(header, shape),  # 7
         integrity=segment.integrity,
@@ -150,7 +150,7 @@ def judge_header(
     )
 
 
-def _judge_names(header: Header, shape: DiskShape, uuid: str | None) -> None:
+def _verify_names(header: Header, shape: DiskShape, uuid: str | None) -> None:
     if uuid is not None and header.uuid != uuid:
         raise _error(f"expected the disk {uuid}, got {header.uuid}", Reason.LUKS_DISK_DIFFERS)
     if shape.label is not None and (header.label, header.subsystem) != (shape.label, ""):
@@ -160,22 +160,22 @@ def _judge_names(header: Header, shape: DiskShape, uuid: str | None) -> None:
         )
 
 
-def _judge_flags(requirements: tuple[str, ...], flags: tuple[str, ...]) -> None:
+def _verify_flags(requirements: tuple[str, ...], flags: tuple[str, ...]) -> None:
     if any("reencrypt" in name for name in requirements):
         raise _error(f"expected no re-encryption, got {requirements}", Reason.LUKS_HEADER_FOREIGN)
     if requirements or flags:
         raise _error(f"expected no requirement and no flag, got {(*requirements, *flags)}", Reason.LUKS_HEADER_FOREIGN)
 
 
-def _judged_segment(metadata: Metadata, shape: DiskShape) -> Segment:
+def _verified_segment(metadata: Metadata, shape: DiskShape) -> Segment:
     if set(metadata.segments) != {0}:
         raise _error(f"expected a segment 0 and no other, got {sorted(metadata.segments)}", Reason.LUKS_HEADER_FOREIGN)
     segment = metadata.segments[0]
-    _judge_segment(segment, shape, metadata.keyslots_bytes)
+    _verify_segment(segment, shape, metadata.keyslots_bytes)
     return segment
 
 
-def _judge_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> None:
+def _verify_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> None:
     if segment.cipher != CIPHER:
         raise _error(f"expected the cipher {CIPHER}, got {segment.cipher!r}", Reason.LUKS_HEADER_FOREIGN)
     if segment.integrity not in shape.integrity:
@@ -194,24 +194,24 @@ def _judge_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> N
         )
 
 
-def _judge_slots(found: dict[int, Keyslot], shape: DiskShape, *, segment: Segment, slots: frozenset[int]) -> None:
+def _verify_slots(found: dict[int, Keyslot], shape: DiskShape, *, segment: Segment, slots: frozenset[int]) -> None:
     if set(found) != slots:
         raise _error(f"expected key slots {sorted(slots)}, got {sorted(found)}", Reason.LUKS_KEYSLOTS)
     for slot in found.values():
-        _judge_slot(slot, shape, key_bytes=XTS_KEY_BYTES + (MAC_KEY_BYTES if segment.integrity else 0))
-    _judge_areas(list(found.values()), end=segment.offset)
+        _verify_slot(slot, shape, key_bytes=XTS_KEY_BYTES + (MAC_KEY_BYTES if segment.integrity else 0))
+    _verify_areas(list(found.values()), end=segment.offset)
 
 
-def _judge_slot(slot: Keyslot, shape: DiskShape, *, key_bytes: int) -> None:
+def _verify_slot(slot: Keyslot, shape: DiskShape, *, key_bytes: int) -> None:
     if (slot.cipher, slot.cipher_key_bytes) != (CIPHER, XTS_KEY_BYTES):
         raise _error(f"expected the cipher {CIPHER} for a slot, got {slot.cipher!r}", Reason.LUKS_HEADER_FOREIGN)
     found = (slot.key_bytes, slot.stripes, slot.split_hash, slot.priority)
     if found != (key_bytes, _STRIPES, _HASH, None):
         raise _error(f"expected a slot of {key_bytes} bytes in {_STRIPES} stripes, got {found}", Reason.LUKS_KEYSLOTS)
-    _judge_kdf(slot.kdf, shape)
+    _verify_kdf(slot.kdf, shape)
 
 
-def _judge_kdf(kdf: Kdf, shape: DiskShape) -> None:
+def _verify_kdf(kdf: Kdf, shape: DiskShape) -> None:
     bounds = shape.kdf
     inside = (
         bounds.cost[0] <= kdf.cost <= bounds.cost[1]
@@ -226,7 +226,7 @@ def _judge_kdf(kdf: Kdf, shape: DiskShape) -> None:
         )
 
 
-def _judge_areas(slots: list[Keyslot], *, end: int) -> None:
+def _verify_areas(slots: list[Keyslot], *, end: int) -> None:
     free_from = AREA_BYTES
     for slot in sorted(slots, key=lambda one: one.offset):
         needed = -(-slot.key_bytes * slot.stripes // _BLOCK) * _BLOCK
@@ -239,7 +239,7 @@ def _judge_areas(slots: list[Keyslot], *, end: int) -> None:
         free_from = slot.offset + slot.size
 
 
-def _judged_digest(digests: dict[int, Digest], slots: frozenset[int]) -> Digest:
+def _verified_digest(digests: dict[int, Digest], slots: frozenset[int]) -> Digest:
     if set(digests) != {0}:
         raise _error(f"expected digest 0 alone, got {sorted(digests)}", Reason.LUKS_HEADER_FOREIGN)
     digest = digests[0]
@@ -259,7 +259,7 @@ def _judged_digest(digests: dict[int, Digest], slots: frozenset[int]) -> Digest:
     return digest
 
 
-def _judged_volume(found: bytes, *, expected: bytes | None) -> bytes:
+def _verified_volume(found: bytes, *, expected: bytes | None) -> bytes:
     if expected is not None and expected != found:
         raise _error(f"expected the volume {expected.hex()}, got {found.hex()}", Reason.LUKS_VOLUME_FOREIGN)
     return found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AttestedError, DiskError
 from ..reasons import Reason
-from .luks_check import STATE_DISK, JudgedHeader, judge_header
+from .luks_check import STATE_DISK, VerifiedHeader, verify_header
 from .luks_header import AREA_BYTES, read_header
 
 if TYPE_CHECKING:
@@ -176,14 +176,14 @@ class Plan:
     """The steps in order, and the judged header of the disk where it carries one of ours."""
 
     steps: tuple[Step, ...]
-    header: JudgedHeader | None = None
+    header: VerifiedHeader | None = None
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
         return bool(self.steps)
 
 
-class Standing(Enum):
+class DiskState(Enum):
     """What a disk is to us."""
 
     BLANK = "blank"
@@ -207,7 +207,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     1. The disk is there (STATE_DISK_MISSING) and nobody else uses it (STATE_DISK_BUSY).
     2. To be closed it only has to be open, to be destroyed ours (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
     3. It is large enough (STATE_DISK_TOO_SMALL), and nothing would be covered by it (STATE_DISK_HIDES_DATA).
-    4. It is ours, or may be ours: `standing_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
+    4. It is ours, or may be ours: `state_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
     5. A disk in use opens with the permanent key or a former one (DISK_KEY_WRONG), and every slot of it does
        (LUKS_KEYSLOTS). To get another key it has to be open (STATE_DISK_CLOSED).
     """
@@ -226,18 +226,18 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
             f"expected nothing in {', '.join(observed.hidden)} before the volume takes its place",
             reason=Reason.STATE_DISK_HIDES_DATA,
         )
-    standing, header = standing_of(disk, wanted, began=observed.began)  # 4
+    state, header = state_of(disk, wanted, began=observed.began)  # 4
     if wanted.target is Target.REKEYED:
         return Plan(steps=_rekeyed(observed, disk, header), header=header)  # 5
     if header is None:
-        erase = standing is Standing.ERASABLE
+        erase = state is DiskState.ERASABLE
         return Plan(steps=_anew(wanted.target, mapped=disk.mapped, erase=erase))
-    if standing is Standing.KEPT:
+    if state is DiskState.KEPT:
         return Plan(steps=_kept(observed, disk, header, wanted), header=header)  # 5
     return Plan(steps=_fresh(observed, disk, header=header, target=wanted.target), header=header)
 
 
-def standing_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[Standing, JudgedHeader | None]:
+def state_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[DiskState, VerifiedHeader | None]:
     """Return what the disk is to us, with its judged header where it is formatted or in use.
 
     A disk whose volume was in use (``wanted.volume``) is none of 1 and 2, and not fresh: STATE_DISK_ROLLED_BACK.
@@ -248,19 +248,19 @@ def standing_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[Standi
     """
     if disk.empty:  # 1
         _require_never_used(wanted, "nothing at all")
-        return Standing.BLANK, None
+        return DiskState.BLANK, None
     header, problem = _header(disk)
     if began and _is_ours_unfinished(disk, header, wanted.uuid):  # 2
         _require_never_used(wanted, "an interrupted format")
-        return Standing.UNFINISHED, None
+        return DiskState.UNFINISHED, None
     if header is not None and header.uuid == wanted.uuid:  # 3
-        judged = judged_header(header, wanted)
-        if not judged.initialised:
+        verified = verified_header(header, wanted)
+        if not verified.initialised:
             _require_never_used(wanted, "a header from before its first use")
-        return (Standing.KEPT if judged.initialised else Standing.FRESH), judged
+        return (DiskState.KEPT if verified.initialised else DiskState.FRESH), verified
     if wanted.erase:  # 4
         _require_named(wanted)
-        return Standing.ERASABLE, None
+        return DiskState.ERASABLE, None
     raise _foreign(disk, header, problem, wanted)
 
 
@@ -310,10 +310,10 @@ def _is_ours_unfinished(disk: DiskFacts, header: Header | None, uuid: str) -> bo
     return header.uuid == uuid and _carries_our_label(header) and not header.metadata.tokens
 
 
-def judged_header(header: Header, wanted: Wanted) -> JudgedHeader:
+def verified_header(header: Header, wanted: Wanted) -> VerifiedHeader:
     """Return a header that is ours in every field, in use or in an exchange of its keys; raises LUKS_…."""
     slots = frozenset(header.metadata.keyslots)
-    return judge_header(
+    return verify_header(
         header,
         STATE_DISK,
         uuid=wanted.uuid,
@@ -356,7 +356,7 @@ def _anew(target: Target, *, mapped: bool, erase: bool = False) -> tuple[Step, .
     return steps if target is Target.FORMATTED else (*steps, *_EXCHANGE, *_FIRST_USE)
 
 
-def _fresh(observed: Observed, disk: DiskFacts, *, header: JudgedHeader, target: Target) -> tuple[Step, ...]:
+def _fresh(observed: Observed, disk: DiskFacts, *, header: VerifiedHeader, target: Target) -> tuple[Step, ...]:
     """Return what is left for a disk that nothing was written to: a cut in the exchange is continued or begun anew."""
     forget = (Step.FORGET,) if observed.began else ()
     if target is Target.FORMATTED and 0 in observed.first | observed.permanent and header.slots == (0,):
@@ -382,7 +382,7 @@ def exchange_of(slots: frozenset[int], *, first: frozenset[int], permanent: froz
     return _EXCHANGE[3:] if 0 in permanent else _EXCHANGE[1:]
 
 
-def _kept(observed: Observed, disk: DiskFacts, header: JudgedHeader, wanted: Wanted) -> tuple[Step, ...]:
+def _kept(observed: Observed, disk: DiskFacts, header: VerifiedHeader, wanted: Wanted) -> tuple[Step, ...]:
     if wanted.target is Target.FORMATTED:
         return ()
     _require_own_slots(observed, disk, header)
@@ -392,7 +392,7 @@ def _kept(observed: Observed, disk: DiskFacts, header: JudgedHeader, wanted: Wan
     return steps if observed.bound and not steps else (*steps, Step.BIND)
 
 
-def _rekeyed(observed: Observed, disk: DiskFacts, header: JudgedHeader | None) -> tuple[Step, ...]:
+def _rekeyed(observed: Observed, disk: DiskFacts, header: VerifiedHeader | None) -> tuple[Step, ...]:
     """Return what is left of an exchange of keys of a disk in use; at every moment a ticket's keys open it.
 
     The header changes with each step, so the record goes without one until the last; a cut in between leaves a disk
@@ -411,7 +411,7 @@ def _rekeyed(observed: Observed, disk: DiskFacts, header: JudgedHeader | None) -
     return (Step.LOOSEN, *proven, Step.RECORD)
 
 
-def _require_own_slots(observed: Observed, disk: DiskFacts, header: JudgedHeader) -> None:
+def _require_own_slots(observed: Observed, disk: DiskFacts, header: VerifiedHeader) -> None:
     """Raise unless we open the disk, and each of its slots: one that nobody of ours opens is somebody else's."""
     ours = observed.permanent | observed.former
     if not ours:

@@ -90,7 +90,7 @@ def _unguarded(what: str) -> SystemFault:
 MAX_JOB_BYTES = 1 << 17
 
 
-def ask_key_process(module: str, job: Mapping[str, Any], *, runner: Runner, timeout_seconds: float) -> dict[str, Any]:
+def call_key_process(module: str, job: Mapping[str, Any], *, runner: Runner, timeout_seconds: float) -> dict[str, Any]:
     """Return the outcome of ``job``, done by the program in ``module``; raises what it says, COMMAND_FAILED."""
     argv = [sys.executable, "-P", "-m", module]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

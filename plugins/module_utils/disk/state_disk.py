@@ -20,11 +20,11 @@ from ..result import Diff, Result
 from . import helper
 from .gateway import LinuxDevice, read_begin
 from .generation import MAX_RECORD_BYTES, parse_record
-from .luks_check import STATE_DISK, judge_header
+from .luks_check import STATE_DISK, verify_header
 from .luks_header import read_header
 from .paths import StatePaths
 from .plan import require_by_id
-from .process import ask_key_process
+from .process import call_key_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ def run(
     job = _job(params, apply=not check_mode)
     if sealed is not None:
         job["sealed"] = sealed.to_job()
-    answer = ask_key_process(helper.__name__, job, runner=runner or SystemRunner(), timeout_seconds=_SECONDS)
+    answer = call_key_process(helper.__name__, job, runner=runner or SystemRunner(), timeout_seconds=_SECONDS)
     steps: list[str] = answer["steps"]
     return Result(
         changed=bool(steps),
@@ -113,10 +113,10 @@ def _header(facts: DiskFacts) -> dict[str, Any]:
         return {}
     shown = {"uuid": header.uuid, "label": header.label, "slots": sorted(header.metadata.keyslots)}
     try:
-        judged = judge_header(header, STATE_DISK)
+        verified = verify_header(header, STATE_DISK)
     except AttestedError as error:
         return {**shown, "refused": error.code}
-    return {**shown, "refused": "", "initialised": judged.initialised, "volume": judged.volume.hex()}
+    return {**shown, "refused": "", "initialised": verified.initialised, "volume": verified.volume.hex()}
 
 
 def wipe_progress(paths: StatePaths) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..disk.luks_check import CONSTELLATION_DISK, STATE_DISK, JudgedHeader, judge_header
+from ..disk.luks_check import CONSTELLATION_DISK, STATE_DISK, VerifiedHeader, verify_header
 from ..disk.luks_header import AREA_BYTES, Header, read_header
 from ..errors import AttestedError, DiskError, SystemFault
 from ..reasons import Reason
@@ -103,10 +103,10 @@ def copy_header(source: Path, folder: Path, *, place: Partition | None = None) -
     return DiskCopy(source=source, place=where, path=target, header=header, whole=whole)
 
 
-def judge_copy(copy: DiskCopy) -> JudgedHeader:
-    """Return the judged header, as ours or Constellation's by its token; raises what `judge_header` refuses."""
+def judge_copy(copy: DiskCopy) -> VerifiedHeader:
+    """Return the judged header, as ours or Constellation's by its token; raises what `verify_header` refuses."""
     token = copy.header.metadata.tokens.get(0)
-    return judge_header(copy.header, _SHAPES.get(token.type if token else "", CONSTELLATION_DISK))
+    return verify_header(copy.header, _SHAPES.get(token.type if token else "", CONSTELLATION_DISK))
 
 
 def disk_id_of(copy: DiskCopy) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.files import require_tmpfs, write_atomic
 from ..disk.gateway import LinuxDevice
-from ..disk.luks_check import STATE_DISK, judge_header
+from ..disk.luks_check import STATE_DISK, verify_header
 from ..disk.paths import StatePaths
 from ..disk.process import serve_key_job
 from ..errors import Refusal
@@ -93,7 +93,7 @@ def _right_key(secrets: RecoverySecrets, job: Mapping[str, Any], *, memory: Path
     device = LinuxDevice(job["device"], paths=paths, runner=runner, follower=runner)
     header = device.copy_header()
     slots = _SLOTS & frozenset(header.metadata.keyslots) or frozenset({0})
-    judge_header(header, shape, uuid=job["uuid"], slots=slots)
+    verify_header(header, shape, uuid=job["uuid"], slots=slots)
     for key in (secrets.disk_key, *secrets.other_disk_keys):
         if any(device.opens(slot, key) for slot in sorted(slots)):
             return key

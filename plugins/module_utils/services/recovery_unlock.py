@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core.command import SystemRunner
 from ..core.host import SystemRandom
-from ..disk.process import ask_key_process
+from ..disk.process import call_key_process
 from . import recovery_helper
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class HelperTrial:
             "mounts": str(self._locked.mounts),
         }
         try:
-            ask_key_process(self._program, job, runner=self._runner, timeout_seconds=_TRY_SECONDS)
+            call_key_process(self._program, job, runner=self._runner, timeout_seconds=_TRY_SECONDS)
             yield place / recovery_helper.KEY_FILE
         finally:
             recovery_helper.forget(place)

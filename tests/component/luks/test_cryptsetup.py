@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import (
     STATE_DISK,
-    judge_header,
     state_token,
+    verify_header,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import (
     AREA_BYTES,
@@ -66,26 +66,26 @@ def token(*, image: Path, initialised: bool) -> None:
 
 def test_a_disk_is_known_through_its_life(image: Path) -> None:
     """Formatted, its key exchanged, in use: the volume stays the same, and the sequence grows."""
-    fresh = judge_header(header_of(image), PLAIN, uuid=UUID)
+    fresh = verify_header(header_of(image), PLAIN, uuid=UUID)
     cryptsetup("luksAddKey", "-q", "--key-slot", 1, "--key-file", image.parent / "first", *PBKDF, image,
                image.parent / "other")  # fmt: skip
-    assert code_of(lambda: judge_header(header_of(image), PLAIN)) == "LUKS_KEYSLOTS"
-    both = judge_header(header_of(image), PLAIN, volume=fresh.volume, slots=frozenset({0, 1}))
+    assert code_of(lambda: verify_header(header_of(image), PLAIN)) == "LUKS_KEYSLOTS"
+    both = verify_header(header_of(image), PLAIN, volume=fresh.volume, slots=frozenset({0, 1}))
     cryptsetup("luksKillSlot", "-q", "--key-file", image.parent / "other", image, 0)
     token(image=image, initialised=True)
-    used = judge_header(header_of(image), PLAIN, volume=fresh.volume, slots=frozenset({1}))
+    used = verify_header(header_of(image), PLAIN, volume=fresh.volume, slots=frozenset({1}))
     assert (fresh.initialised, used.initialised) == (False, True)
     assert fresh.sequence < both.sequence < used.sequence
 
 
 def test_a_disk_formatted_anew_with_the_same_uuid_is_another(image: Path) -> None:
-    before = judge_header(header_of(image), PLAIN, uuid=UUID)
+    before = verify_header(header_of(image), PLAIN, uuid=UUID)
     cryptsetup("luksFormat", "-q", "--type", "luks2", "--cipher", "aes-xts-plain64", "--key-size", 512,
                "--sector-size", 4096, "--label", STATE_DISK.label, *PBKDF, "--uuid", UUID, image,
                image.parent / "first")  # fmt: skip
     token(image=image, initialised=False)
     again = header_of(image)
-    assert code_of(lambda: judge_header(again, PLAIN, uuid=UUID, volume=before.volume)) == "LUKS_VOLUME_FOREIGN"
+    assert code_of(lambda: verify_header(again, PLAIN, uuid=UUID, volume=before.volume)) == "LUKS_VOLUME_FOREIGN"
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_a_disk_formatted_anew_with_the_same_uuid_is_another(image: Path) -> Non
 )
 def test_what_cryptsetup_changes_is_seen(words: tuple[str, ...], code: str, image: Path) -> None:
     cryptsetup(*words, image)
-    assert code_of(lambda: judge_header(header_of(image), PLAIN, uuid=UUID)) == code
+    assert code_of(lambda: verify_header(header_of(image), PLAIN, uuid=UUID)) == code
 
 
 def test_a_state_disk_without_integrity_is_none(image: Path) -> None:
-    assert code_of(lambda: judge_header(header_of(image), STATE_DISK)) == "LUKS_HEADER_FOREIGN: integrity by"
+    assert code_of(lambda: verify_header(header_of(image), STATE_DISK)) == "LUKS_HEADER_FOREIGN: integrity by"
 
 
 def test_a_header_that_cryptsetup_repairs_by_itself_is_refused_before(image: Path) -> None:

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, judge_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, verify_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import AREA_BYTES, read_header
 from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
 
@@ -58,7 +58,7 @@ def test_a_changed_byte_is_an_error_and_its_neighbours_are_not(tmp_path: Path) -
         stream.truncate(20 << 20)
     run_in_uml(SCRIPT, folder=tmp_path, disks=[disk])
     with disk.open("rb") as stream:
-        assert not judge_header(read_header(stream.read(AREA_BYTES)), STATE_DISK, uuid=UUID).initialised
+        assert not verify_header(read_header(stream.read(AREA_BYTES)), STATE_DISK, uuid=UUID).initialised
     assert "capi:authenc(hmac(sha256),xts(aes))-plain64" in (tmp_path / "table").read_text(encoding="utf-8")
     assert set((tmp_path / "neighbours").read_text(encoding="utf-8").split("\n")) <= {
         *("what was written"[-length:] for length in range(1, 17)),

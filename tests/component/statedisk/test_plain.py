@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk import gateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.gateway import LinuxDevice
-from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, judge_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, verify_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
@@ -60,7 +60,7 @@ def fits(device: LinuxDevice, *slots: int) -> list[tuple[bool, bool]]:
 def test_the_key_is_exchanged_and_somebody_can_open_the_disk_at_each_moment(device: LinuxDevice) -> None:
     """What the strict reader makes of each state, and which key opens which slot."""
     device.write_token(initialised=False)
-    fresh = judge_header(device.copy_header(), PLAIN, uuid=UUID)
+    fresh = verify_header(device.copy_header(), PLAIN, uuid=UUID)
     assert (fresh.initialised, fits(device, 0)) == (False, [(True, False)])
     device.add_key(slot=1, known=FIRST, new=PERMANENT)
     assert fits(device, 0, 1) == [(True, False), (False, True)]
@@ -70,7 +70,7 @@ def test_the_key_is_exchanged_and_somebody_can_open_the_disk_at_each_moment(devi
     assert fits(device, 0, 1) == [(False, True), (False, True)]
     device.drop_key(slot=1, known=PERMANENT)
     device.write_token(initialised=True)
-    used = judge_header(device.copy_header(), PLAIN, uuid=UUID, volume=fresh.volume)
+    used = verify_header(device.copy_header(), PLAIN, uuid=UUID, volume=fresh.volume)
     assert (used.initialised, fits(device, 0)) == (True, [(False, True)])
 
 

@@ -11,9 +11,9 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import (
     CONSTELLATION_DISK,
     STATE_DISK,
-    JudgedHeader,
-    judge_header,
+    VerifiedHeader,
     state_token,
+    verify_header,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
 from ansible_collections.attested.kubernetes.tests.support.luks import metadata, vector, with_bytes, with_json
@@ -27,8 +27,8 @@ UUID = "11111111-2222-4333-8444-55555555555b"
 BOTH = frozenset({0, 1})
 
 
-def judged(data: bytes, **options: object) -> JudgedHeader:
-    return judge_header(read_header(data), **{"shape": STATE_DISK, **options})  # type: ignore[arg-type]
+def judged(data: bytes, **options: object) -> VerifiedHeader:
+    return verify_header(read_header(data), **{"shape": STATE_DISK, **options})  # type: ignore[arg-type]
 
 
 def test_our_disk_is_what_it_must_be() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, judge_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, verify_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import (
     DiskFacts,
@@ -238,7 +238,7 @@ def test_a_disk_formatted_anew_under_our_id_is_seen() -> None:
 )
 def test_a_disk_that_was_in_use_is_not_made_anew(facts: DiskFacts, began: bool) -> None:
     """Who can write the disk cannot have the node throw its data away, as long as it remembers its volume."""
-    known = wanted(FRESH, volume=judge_header(read_header(FRESH), STATE_DISK).volume)
+    known = wanted(FRESH, volume=verify_header(read_header(FRESH), STATE_DISK).volume)
     assert code_of(lambda: plan(Observed(disk=facts, began=began), known)) == "STATE_DISK_ROLLED_BACK"
 
 
