@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observing a disk, and doing what the plan says. A kill between any two steps is continued by the next run."""
+"""Observe a disk and run the steps of a plan. If a run is killed between two steps, the next run continues."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _nothing(step: Step) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Called with each step just before it (tests stop the process there)."""
+    """Functions that are called with each step before it runs (tests stop the process there)."""
 
     before: Callable[[Step], None] = field(default=_nothing)
 
 
 class StateDisk:
-    """One state disk of this machine: what it is, and the steps that make it what is wanted."""
+    """One state disk of this machine: plans the steps to the wanted state and runs them."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class StateDisk:
         former: Sequence[DiskKey] = (),
         hooks: Hooks | None = None,
     ) -> None:
-        """Keep the collaborators; ``key`` is the permanent key, without which a disk is formatted or closed at most.
+        """Store the collaborators. Without the permanent ``key``, a disk can only be formatted, closed or destroyed.
 
-        ``former``: what a disk in use may still be under, and opens with as well.
+        ``former`` are older keys that may still open a disk in use.
         """
         self._device = device
         self._wanted = wanted
@@ -71,11 +71,11 @@ class StateDisk:
         self._current = frozenset({0})
         self._hooks = hooks or Hooks()
         self._volume = wanted.volume
-        self._digest: str  # of the header judged last
+        self._digest: str  # SHA-256 (hex) of the header that was verified last
         self._name_before = ""
 
     def plan(self) -> Plan:
-        """Return what is to be done, changing nothing but files in memory; raises what `plan` refuses."""
+        """Return the plan. It changes only files on tmpfs; raises as the function `plan` does."""
         self._prepare_memory()
         with self._without_copy():
             found = plan(self._observe(), self._wanted)
@@ -86,20 +86,20 @@ class StateDisk:
         return found
 
     def apply(self, todo: Plan) -> None:
-        """Do the steps of a plan that `plan` of this object made."""
+        """Run the steps of a plan that this object made."""
         with self._without_copy():
             for step in todo.steps:
                 self._hooks.before(step)
                 self._ACTIONS[step](self)
 
     def volume(self) -> VerifiedHeader:
-        """Return the judged header as it is now; raises LUKS_…."""
+        """Return the current header, verified; raises LUKS_…."""
         with self._without_copy():
             return self._verify(slots=self._current)
 
     @contextmanager
     def _without_copy(self) -> Iterator[None]:
-        """Leave no copy of the header behind, whatever comes of it: whoever needs one copies it anew."""
+        """Remove the copy of the header at the end, also after an error; each use makes a fresh copy."""
         try:
             yield
         finally:
@@ -135,9 +135,9 @@ class StateDisk:
         )
 
     def _copied(self) -> VerifiedHeader | None:
-        """Return the judged header of a fresh copy, if it is ours in every field: a key may be tried in its slots.
+        """Return the verified header of a fresh copy, or None if the verification fails.
 
-        To no other one is cryptsetup shown or given the key, and the plan says what it is.
+        cryptsetup gets the key only for a verified header. The plan reports the reason of a failure.
         """
         try:
             return verified_header(self._device.copy_header(), self._wanted)
@@ -153,7 +153,7 @@ class StateDisk:
         return {slot: key for key in reversed(self._former) for slot in self._opened_by(key, slots)}
 
     def _is_named(self, header: VerifiedHeader | None) -> bool:
-        """Say whether the record of the volume names the wanted key for the header as it is now."""
+        """Return whether the record in the volume names the wanted key for the current header."""
         record = self._record_now()
         if record is None or header is None:
             return False
@@ -176,7 +176,7 @@ class StateDisk:
         return json.dumps(members, indent=2).encode() + b"\n"
 
     def _verify(self, *, slots: frozenset[int]) -> VerifiedHeader:
-        """Judge a fresh copy of the header, which has to be that of the volume judged before, if there was one."""
+        """Verify a fresh copy of the header; it must belong to the volume that was verified before, if any."""
         header = self._device.copy_header()
         verified = verify_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=self._volume, slots=slots)
         self._keep(verified)
@@ -209,7 +209,7 @@ class StateDisk:
         self._device.discard()
 
     def _format(self) -> None:
-        self._volume, self._by_former = self._wanted.volume, {}  # of the volume that was there
+        self._volume, self._by_former = self._wanted.volume, {}  # The values of the old volume are void.
         remove(self._paths.counted)
         write_atomic(self._paths.first_key, SystemRandom().token(KEY_BYTES))
         self._device.format(uuid=self._wanted.uuid, key=self._first(), progress=self._show)
@@ -240,7 +240,7 @@ class StateDisk:
     def _open(self) -> None:
         remove(self._paths.counted)
         self._verify(slots=self._current)
-        slot = next(iter(self._current))  # any of them: the plan has seen that each one opens
+        slot = next(iter(self._current))  # Any slot will do: the plan has checked that each slot opens.
         self._device.open(self._by_former.get(slot) or self._permanent(), slot=slot)
         remove(self._paths.first_key)
 
@@ -260,7 +260,7 @@ class StateDisk:
         self._verify(slots=frozenset({0}))
 
     def _check(self) -> None:
-        """Look at the volume before anything on it is used; what was put back is taken away again."""
+        """Verify the record before the volume is used; close the volume if that fails."""
         try:
             self._device.mount(checked=False)
             record = verify_record(self._record_now(), counter=self._counter.read(), header=self._digest)
@@ -271,7 +271,7 @@ class StateDisk:
             raise
 
     def _advance(self) -> None:
-        """Count this unlock: the record first, then the counter, so that a cut leaves it one ahead and never behind."""
+        """Count this unlock: the record first, then the counter. After a power cut the record is at most one ahead."""
         self._count(key=self._name_now())
 
     def _count(self, *, key: str) -> None:
@@ -281,15 +281,15 @@ class StateDisk:
         write_atomic(self._paths.counted, self._wanted.uuid.encode())
 
     def _name_now(self) -> str:
-        """Return what the disk is under, where its only slot opens by the key that has a name or the record says it."""
+        """Return the name of the disk's key: the wanted name if that key opens the only slot, else the recorded one."""
         if self._current == {0} and self._wanted.key_name and 0 not in self._by_former:
             return self._wanted.key_name
         return self._name_before
 
     def _loosen(self) -> None:
-        """Let the record go without a header until the exchange is over, if it is the record of the header now.
+        """Remove the header from the record during the key exchange, after a check that the record matches the header.
 
-        The generation stays: what was put back to this state later is behind the counter all the same.
+        The generation stays. A disk that is later rolled back to this state is still behind the counter.
         """
         record = verify_record(self._record_now(), counter=self._counter.read(), header=self._digest)
         _write_synced(self._paths.record, render_record(Record(generation=record.generation, header="")))
@@ -297,10 +297,10 @@ class StateDisk:
     def _prove(self) -> None:
         self._verify(slots=frozenset({0, 1}))
         if not self._device.opens(1, self._permanent()):
-            raise DiskError("expected the new key to open the slot that it was put into", reason=Reason.DISK_KEY_WRONG)
+            raise DiskError("expected the new key to open its slot 1, it does not", reason=Reason.DISK_KEY_WRONG)
 
     def _record_header(self) -> None:
-        """Record the header of one slot, which the permanent key opens, as a change that is counted."""
+        """Record the header, whose only slot the permanent key opens, as a counted change."""
         self._current = frozenset({0})
         self._verify(slots=self._current)
         self._count(key=self._wanted.key_name)
@@ -345,7 +345,7 @@ def _holds_something(folder: Path) -> bool:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    """Write a file, and let its name outlive a power cut too."""
+    """Write a file and sync its directory, so that the file survives a power cut."""
     write_atomic(path, data)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The disk itself: its facts from the kernel and wipefs, what is done to it by cryptsetup, mkfs and mount."""
+"""Access to a disk: read its facts from the kernel and wipefs, change it with cryptsetup, mkfs and mount."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-# The commands, with every parameter that decides over a disk's shape: nothing is left to a program's defaults.
+# The commands, with every parameter that determines the format of a disk: no default of a program is used.
 #
-# Keys come over standard input, 32 bytes each; where two are needed, the one that is known comes first.
+# Keys are passed on standard input, 32 bytes each. If a command needs two keys, the existing key comes first.
 
 KEY_BYTES = 32
 FILESYSTEM = "ext4"
-# what is looked at before it is believed runs nothing and opens no device
+# A volume that is not verified yet is mounted so that nothing on it runs and no device file works.
 CHECKED = "ro,nodev,nosuid,noexec"
 USED = "rw,nodev,suid,exec"
 
@@ -57,80 +57,80 @@ _PROGRESS = ("--progress-json", "--progress-frequency", "5")
 
 
 def format_disk(node: str, *, uuid: str) -> tuple[str, ...]:
-    """Format and wipe; standard input is the first key, the output has a line of JSON every five seconds."""
+    """Return the command that formats and wipes; it reads the first key and prints JSON every five seconds."""
     return ("cryptsetup", "luksFormat", "--batch-mode", *_SHAPE, *_PBKDF, *_KEY, "--uuid", uuid, *_PROGRESS, node)
 
 
 def write_token(node: str, *, replace: bool) -> tuple[str, ...]:
-    """Write our note, which is standard input: `token_bytes`."""
+    """Return the command that writes the LUKS2 token; it reads `token_bytes`."""
     words = ("--token-id", "0", *(("--token-replace",) if replace else ()), "--json-file", "-")
     return ("cryptsetup", "token", "import", *words, node)
 
 
 def token_bytes(*, initialised: bool) -> bytes:
-    """Return the note that `write_token` reads."""
+    """Return the LUKS2 token (JSON) that the command `write_token` reads."""
     return json.dumps(state_token(initialised=initialised)).encode("ascii")
 
 
 def add_key(node: str, *, slot: int) -> tuple[str, ...]:
-    """Add a key in a free slot; standard input is a key that opens the disk, then the new one."""
+    """Return the command that adds a key to a free slot; it reads a key that opens the disk, then the new key."""
     return ("cryptsetup", "luksAddKey", "--batch-mode", "--key-slot", str(slot), *_PBKDF, *_KEY, *_NEW_KEY, node, "-")
 
 
 def drop_key(node: str, *, slot: int) -> tuple[str, ...]:
-    """Remove a slot; standard input is a key that opens another one, without which nothing is removed."""
+    """Return the command that removes a slot; it reads a key, which must open another slot."""
     return ("cryptsetup", "luksKillSlot", *_KEY, node, str(slot))
 
 
 def try_key(header: Path, *, slot: int) -> tuple[str, ...]:
-    """Say by the exit code whether standard input opens a slot of a copied header."""
+    """Return the command that tries a key on a slot of a copied header; the exit code is the result."""
     words = ("--type", "luks2", "--disable-external-tokens", "--key-slot", str(slot), *_KEY)
     return ("cryptsetup", "open", "--test-passphrase", *words, str(header))
 
 
 def open_disk(node: str, name: str, *, header: Path, slot: int = 0) -> tuple[str, ...]:
-    """Map the disk by a copy of its header, and by that copy alone; standard input is the key of ``slot``."""
+    """Return the command that maps the disk with a copy of its header only; it reads the key of ``slot``."""
     words = ("--type", "luks2", "--disable-external-tokens", "--key-slot", str(slot), *_KEY, "--header", str(header))
     return ("cryptsetup", "open", *words, node, name)
 
 
 def close_disk(name: str) -> tuple[str, ...]:
-    """Take the mapping away."""
+    """Return the command that removes the mapping."""
     return ("cryptsetup", "close", name)
 
 
 def erase_signatures(node: str) -> tuple[str, ...]:
-    """Remove what other programs would find on a disk."""
+    """Return the command that removes all signatures."""
     return ("wipefs", "--all", node)
 
 
 def list_signatures(node: str) -> tuple[str, ...]:
-    """List what is found on a disk, as JSON, changing nothing."""
+    """Return the command that lists the signatures of a disk as JSON, without a change."""
     return ("wipefs", "--no-act", "--json", node)
 
 
 def make_filesystem(mapped: str) -> tuple[str, ...]:
-    """Make the file system of a volume that was wiped."""
+    """Return the command that makes the file system of a wiped volume."""
     return (f"mkfs.{FILESYSTEM}", "-q", "-F", "-L", str(STATE_DISK.label), "-E", "nodiscard", mapped)
 
 
 def mount_volume(mapped: str, point: Path, *, options: str) -> tuple[str, ...]:
-    """Mount the volume."""
+    """Return the command that mounts the volume."""
     return ("mount", "-t", FILESYSTEM, "-o", options, mapped, str(point))
 
 
 def remount_volume(point: Path) -> tuple[str, ...]:
-    """Let a volume that was looked at be used."""
+    """Return the command that remounts a verified volume for use."""
     return ("mount", "-o", f"remount,{USED}", str(point))
 
 
 def bind(source: Path, target: Path) -> tuple[str, ...]:
-    """Put a directory of the volume in the place of one of the machine."""
+    """Return the command that bind-mounts a directory of the volume over a directory of the machine."""
     return ("mount", "--bind", str(source), str(target))
 
 
 def unmount(point: Path) -> tuple[str, ...]:
-    """Take a mount away."""
+    """Return the command that unmounts ``point``."""
     return ("umount", str(point))
 
 
@@ -138,69 +138,69 @@ _BLOCK_SECTOR_SIZE = 0x1268  # BLKSSZGET, linux/fs.h
 _BEGIN_BYTES = 16 << 20
 _END_BYTES = 1 << 20
 _COPY_BYTES = AREA_BYTES + STATE_DISK.keyslots_bytes
-_NO_KEY = 2  # how cryptsetup ends when a slot does not open
+_NO_KEY = 2  # cryptsetup's exit code for a key that does not open the slot
 _TRY_SECONDS = 120.0
 _OPEN_SECONDS = 180.0
 _WIPE_SECONDS = 7 * 86400.0  # a disk of 20 TB at 40 MB/s
 
 
 class Device(Protocol):
-    """One disk and its volume; `LinuxDevice` for real, a disk in memory in unit tests."""
+    """One disk and its volume; `LinuxDevice` on a machine, a disk in memory in unit tests."""
 
     def facts(self, uuid: str) -> DiskFacts | None:
-        """Return what is on it, None where there is no such disk; ``uuid`` tells our mapping from another's."""
+        """Return the facts of the disk, or None if it does not exist; ``uuid`` identifies the state disk's mapping."""
 
     def opens(self, slot: int, key: DiskKey) -> bool:
-        """Say whether ``key`` opens ``slot``, by the header that was copied last: the caller has judged that one."""
+        """Return whether ``key`` opens ``slot`` of the header copied last, which the caller has verified."""
 
     def erase(self) -> None:
         """Remove all signatures."""
 
     def discard(self) -> None:
-        """Overwrite what says that anything is on it, the key slots with it."""
+        """Overwrite the headers, all key slots and the end of the disk."""
 
     def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
-        """Format and wipe, one key in slot 0, no token."""
+        """Format and wipe, with one key in slot 0 and no token."""
 
     def write_token(self, *, initialised: bool) -> None:
-        """Write our token, or replace it."""
+        """Write the LUKS2 token of a state disk, or replace it."""
 
     def add_key(self, *, slot: int, known: DiskKey, new: DiskKey) -> None:
-        """Put ``new`` into a free slot."""
+        """Put ``new`` into a free slot; ``known`` opens the disk."""
 
     def drop_key(self, *, slot: int, known: DiskKey) -> None:
-        """Remove ``slot``; ``known`` opens another one."""
+        """Remove ``slot``; ``known`` opens another slot."""
 
     def copy_header(self) -> Header:
-        """Copy the header and the key slots into memory, and return the copy's header, read strictly."""
+        """Copy the header and the key slots to tmpfs, and return the strictly parsed header of the copy."""
 
     def open(self, key: DiskKey, *, slot: int = 0) -> None:
-        """Map the volume by the header that was copied last."""
+        """Map the volume with the header that was copied last."""
 
     def close(self) -> None:
-        """Take mounts and mapping away, as far as they are there."""
+        """Remove the mounts and the mapping, if they exist."""
 
     def make_filesystem(self) -> None:
         """Make an empty file system in the mapped volume."""
 
     def mounted(self) -> bool:
-        """Say whether the volume is mounted in its place."""
+        """Return whether the volume is mounted at its mount point."""
 
     def mount(self, *, checked: bool) -> None:
-        """Mount the volume, or let a mounted one be used; not ``checked``: read only, and nothing on it runs."""
+        """Mount the volume: for use if ``checked``, else read-only, so that nothing on it runs."""
 
     def bound(self, target: Path) -> bool:
-        """Say whether a directory of the volume is in the place of ``target``."""
+        """Return whether a directory of the volume is bind-mounted at ``target``."""
 
     def bind(self, target: Path) -> None:
-        """Put a directory of the volume in the place of ``target``."""
+        """Bind-mount a directory of the volume at ``target``."""
 
 
 class LinuxDevice:
-    """A block device of this machine, by its path below /dev/disk/by-id."""
+    """A block device of this machine, named by its path below /dev/disk/by-id."""
 
     def __init__(self, device: str, *, paths: StatePaths, runner: Runner, follower: Follower) -> None:
-        """Resolve ``device`` once: what the path names later does not matter to this run."""
+        """Resolve ``device`` once: this run uses the same node even if the link changes."""
         self._device = device
         self._node = os.path.realpath(device)
         self._paths = paths
@@ -209,7 +209,7 @@ class LinuxDevice:
         self._mapped = f"/dev/mapper/{NAME}"
 
     def facts(self, uuid: str) -> DiskFacts | None:
-        """Return what is on it, None where there is no such block device."""
+        """Return the facts of the disk, or None if there is no such block device."""
         try:
             descriptor = os.open(self._node, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -239,7 +239,7 @@ class LinuxDevice:
         )
 
     def opens(self, slot: int, key: DiskKey) -> bool:
-        """Try the key on header and key slots as they were copied last."""
+        """Return whether the key opens the slot, by a try on the header and key slots copied last."""
         argv = try_key(self._paths.header, slot=slot)
         done = self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)
         if done.returncode not in {0, _NO_KEY}:
@@ -252,7 +252,7 @@ class LinuxDevice:
         self._runner.run(erase_signatures(self._node))
 
     def discard(self) -> None:
-        """Write zeros over both headers, all key slots and the disk's end, and see them on the disk."""
+        """Overwrite both headers, all key slots and the end of the disk with zeros, and sync."""
         try:
             with Path(self._node).open("r+b", buffering=0) as disk:
                 size = disk.seek(0, os.SEEK_END)
@@ -264,7 +264,7 @@ class LinuxDevice:
             raise _unusable(self._node, error) from error
 
     def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
-        """Format and wipe, telling ``progress`` (bytes done, bytes of all)."""
+        """Format and wipe; calls ``progress`` with the bytes done and the size of the disk."""
 
         def report_line(line: str) -> None:
             if line.startswith("{"):
@@ -275,22 +275,22 @@ class LinuxDevice:
         self._follower.follow(argv, stdin=key.reveal(), on_line=report_line, timeout_seconds=_WIPE_SECONDS)
 
     def write_token(self, *, initialised: bool) -> None:
-        """Write our token, or replace it."""
+        """Write the LUKS2 token of a state disk, or replace it."""
         argv = write_token(self._node, replace=initialised)
         self._runner.run(argv, stdin=token_bytes(initialised=initialised))
 
     def add_key(self, *, slot: int, known: DiskKey, new: DiskKey) -> None:
-        """Put ``new`` into a free slot."""
+        """Put ``new`` into a free slot; ``known`` opens the disk."""
         argv = add_key(self._node, slot=slot)
         self._runner.run(argv, stdin=known.reveal() + new.reveal(), timeout_seconds=_TRY_SECONDS)
 
     def drop_key(self, *, slot: int, known: DiskKey) -> None:
-        """Remove ``slot``; ``known`` opens another one."""
+        """Remove ``slot``; ``known`` opens another slot."""
         argv = drop_key(self._node, slot=slot)
         self._runner.run(argv, stdin=known.reveal(), timeout_seconds=_TRY_SECONDS)
 
     def copy_header(self) -> Header:
-        """Copy the header and the key slots into memory; raises what `read_header` refuses."""
+        """Copy the header and the key slots to tmpfs; raises as `read_header` does, and FILE_UNUSABLE."""
         try:
             with Path(self._node).open("rb") as disk:
                 copied = disk.read(_COPY_BYTES)
@@ -302,12 +302,12 @@ class LinuxDevice:
         return read_header(copied[:AREA_BYTES])
 
     def open(self, key: DiskKey, *, slot: int = 0) -> None:
-        """Map the volume by the header that was copied last."""
+        """Map the volume with the header that was copied last."""
         argv = open_disk(self._node, NAME, header=self._paths.header, slot=slot)
         self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_OPEN_SECONDS)
 
     def close(self) -> None:
-        """Take mounts and mapping away, as far as they are there; raises COMMAND_FAILED where somebody uses them."""
+        """Remove the mounts and the mapping, if they exist; raises COMMAND_FAILED if they are in use."""
         for target in reversed(self._paths.directories):
             if self.bound(target):
                 self._runner.run(unmount(target))
@@ -321,14 +321,14 @@ class LinuxDevice:
         self._runner.run(make_filesystem(self._mapped), timeout_seconds=_OPEN_SECONDS)
 
     def mounted(self) -> bool:
-        """Say whether the volume, and nothing else, is mounted in its place."""
+        """Return whether the volume, and nothing else, is mounted at its mount point."""
         try:
             return self._paths.mount_point.stat().st_dev == Path(self._mapped).stat().st_rdev
         except FileNotFoundError:
             return False
 
     def mount(self, *, checked: bool) -> None:
-        """Mount the volume, or let a mounted one be used."""
+        """Mount the volume, or remount a mounted volume for use if ``checked``."""
         point = self._paths.mount_point
         if self.mounted():
             if checked:
@@ -339,7 +339,7 @@ class LinuxDevice:
         self._runner.run(mount_volume(self._mapped, point, options=options))
 
     def bound(self, target: Path) -> bool:
-        """Say whether a directory of the volume is in the place of ``target``."""
+        """Return whether a directory of the volume is bind-mounted at ``target``."""
         try:
             here, there = target.stat(), self._paths.inside(target).stat()
         except FileNotFoundError:
@@ -347,7 +347,7 @@ class LinuxDevice:
         return self.mounted() and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
     def bind(self, target: Path) -> None:
-        """Put a directory of the volume, with the mode of ``target``, in its place."""
+        """Bind-mount a directory of the volume at ``target``; a new directory gets the mode of ``target``."""
         inside = self._paths.inside(target)
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not inside.exists():
@@ -365,7 +365,7 @@ class LinuxDevice:
         return Path("/sys/class/block", Path(self._node).name, *parts)
 
     def _is_mapped(self, uuid: str) -> bool:
-        """Say whether our mapping is there, on this disk, of the volume with this id."""
+        """Return whether the state disk's mapping exists on this disk, for the volume with ``uuid``."""
         holders = [_dm(Path("/sys/class/block", name), "uuid") for name in _names(self._block("holders"))]
         if not Path(self._mapped).exists():
             return False
@@ -387,7 +387,7 @@ class LinuxDevice:
 
 
 def read_begin(device: str) -> bytes:
-    """Return the area of the headers of a disk as it is now; raises FILE_UNUSABLE."""
+    """Return the current header area of a disk; raises FILE_UNUSABLE."""
     try:
         with Path(device).open("rb") as disk:
             return disk.read(AREA_BYTES)
@@ -403,7 +403,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _dm(block: Path, name: str) -> str:
-    """Return the name or uuid of a mapping by its folder in sysfs, "" for any other device."""
+    """Return the name or uuid of a mapping from its directory in sysfs, "" for any other device."""
     try:
         return (block / "dm" / name).read_text(encoding="ascii").strip()
     except FileNotFoundError:

@@ -1,12 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Was the disk put back to an older state? A record inside the volume has to agree with a counter of the TPM. Pure.
+"""Detect a disk that was rolled back: a record inside the volume must agree with a counter of the TPM. Pure.
 
-Each unlock writes the next number into the volume and then lets the counter follow; whoever puts back a whole disk, or
-that file, brings a number below the counter's. Between the two writes the record may be one ahead, and is taken.
+Each unlock writes the next number into the volume and then increments the counter. If the whole disk or the file is
+rolled back, its number is below the counter. After a power cut between the two writes the record may be one ahead,
+which is accepted.
 
-Not to be seen so: a disk that is put back within one boot, to a state after its unlock.
+A rollback within one boot, to a state after the unlock of that boot, is not detected.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..reasons import Reason
 
 RECORD_VERSION = 1
 NAMED_VERSION = 2
-"""Of a record that says under which version of the master secret the header is."""
+"""The version of a record that names the version of the master secret."""
 MAX_RECORD_BYTES = 1024
 _NAME = re.compile(r"[0-9]{1,6}-[0-9a-f]{16}")
 _SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
@@ -31,13 +32,13 @@ _NUMBERS = range(1, 1 << 63)
 
 
 class Counter(Protocol):
-    """A number that only rises and that whoever holds the disk cannot set back: `tpm.NvCounter`."""
+    """A monotonic counter outside of the disk: `tpm.NvCounter`."""
 
     def define(self) -> int:
-        """Return the value; the counter is made where there is none."""
+        """Return the value; make the counter if it does not exist."""
 
     def read(self) -> int | None:
-        """Return the value, None where there is no counter."""
+        """Return the value, or None if there is no counter."""
 
     def increment(self) -> int:
         """Add one and return the new value."""
@@ -45,11 +46,11 @@ class Counter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What lies inside the volume: the number of its last unlock, and SHA-256 (hex) of the header that it had then.
+    """The record in the volume: the number of the last unlock, and the SHA-256 (hex) of the header at that unlock.
 
-    ``header`` is "" from the first mount up to the first counted unlock, which follows at once, and while the key of
-    the disk is exchanged: then the counter has to agree exactly. ``key`` names the version of the master secret that
-    this header's one slot follows from, "" where nobody said.
+    ``header`` is "" between the first mount and the first counted unlock, and while the key of the disk is exchanged.
+    In that case the counter must agree exactly. ``key`` names the version of the master secret from which the key of
+    the header's only slot is derived, "" if unknown.
     """
 
     generation: int
@@ -58,7 +59,7 @@ class Record:
 
 
 def render_record(record: Record) -> bytes:
-    """Return the file's bytes."""
+    """Return the content of the file."""
     members = {"version": RECORD_VERSION, "generation": record.generation, "header": record.header}
     if record.key:
         members |= {"version": NAMED_VERSION, "key": record.key}
@@ -87,20 +88,20 @@ def parse_record(data: bytes) -> Record:
 
 
 def verify_record(record: Record | None, *, counter: int | None, header: str) -> Record:
-    """Return the record of a disk that was not put back; ``header`` is SHA-256 (hex) of the header that it has now.
+    """Verify that the disk was not rolled back and return the record; ``header`` is the SHA-256 (hex) of its header.
 
-    1. The counter is there. STATE_DISK_COUNTER_LOST
-    2. The record is there. STATE_DISK_RECORD
-    3. It is not behind the counter. STATE_DISK_ROLLED_BACK
-    4. It is not more than one ahead. STATE_DISK_COUNTER_LOST
-    5. The header is that of the last unlock; a record without one must agree with the counter exactly.
+    1. The counter exists. STATE_DISK_COUNTER_LOST
+    2. The record exists. STATE_DISK_RECORD
+    3. The record is not behind the counter. STATE_DISK_ROLLED_BACK
+    4. The record is at most one ahead of the counter. STATE_DISK_COUNTER_LOST
+    5. The header is that of the last unlock. A record without a header must agree with the counter exactly.
        STATE_DISK_HEADER_CHANGED
     """
     if counter is None:  # 1
         raise DiskError("expected a counter in the TPM, found none", reason=Reason.STATE_DISK_COUNTER_LOST)
     if record is None:  # 2
         raise DiskError("expected a record of unlocks in the volume, found none", reason=Reason.STATE_DISK_RECORD)
-    found = f"the volume says {record.generation}, the counter {counter}"
+    found = f"the volume has {record.generation}, the counter {counter}"
     if record.generation < counter:  # 3
         raise DiskError(f"expected the state of the last unlock: {found}", reason=Reason.STATE_DISK_ROLLED_BACK)
     if record.generation > counter + 1:  # 4

@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The short-lived process that holds keys: a job on standard input, its outcome on standard output, no secret in them.
+"""The short-lived process that holds keys: reads a job on standard input and writes the outcome to standard output.
 
-A job names files: the permanent key lies on tmpfs, and this process alone reads it. Or it holds the secrets of a
-ticket as they came, sealed, and this process alone opens them. It ends with the job, and what it starts gets keys over
-standard input.
+Neither holds a plain secret. A job names key files on tmpfs, or holds the sealed secrets of a ticket; only this process
+reads or opens them. The process ends with the job, and passes keys to its programs on standard input.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ if TYPE_CHECKING:
 
 
 _GONE = (Target.CLOSED, Target.DESTROYED)
-"""After these there is no header to look at."""
+"""After these targets there is no header to return."""
 
 
 class TpmCounter:
-    """The counter of this machine's TPM; the TPM is open during one call only, others use it too."""
+    """The counter of this machine's TPM. Each call opens the TPM and closes it, because other processes use it too."""
 
     def __init__(self, tcti: str, *, timeout_seconds: float) -> None:
-        """Keep how the TPM is reached."""
+        """Store the TCTI of the TPM and the timeout."""
         self._tcti = tcti
         self._timeout_seconds = timeout_seconds
 
     def define(self) -> int:
-        """Return the value; the counter is made where there is none."""
+        """Return the value; make the counter if it does not exist."""
         with self._open() as counter:
             return counter.define()
 
     def read(self) -> int | None:
-        """Return the value, None where there is no counter."""
+        """Return the value, or None if there is no counter."""
         with self._open() as counter:
             return counter.read()
 
@@ -68,7 +67,7 @@ class TpmCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKeys:
-    """The key that a disk is to be under, None for none, its name, and what the disk may still be under."""
+    """The wanted key of a disk (None for none), its name, and the former keys that may still open the disk."""
 
     key: DiskKey | None
     name: str
@@ -76,7 +75,7 @@ class JobKeys:
 
 
 def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[str, Any]:
-    """Plan, and with ``apply`` do it; return the steps and what the disk is then. Raises `AttestedError`."""
+    """Plan, and run the plan if the job says ``apply``; return steps and header values. Raises `AttestedError`."""
     paths, runner = _paths(job), SystemRunner()
     keys = keys_of(job, mounts=paths.mounts)
     wanted = _wanted(job, key_name=keys.name)
@@ -104,9 +103,9 @@ def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[s
 
 
 def keys_of(job: Mapping[str, Any], *, mounts: Path) -> JobKeys:
-    """Return the keys that a job brings or names; raises what their opening or reading raises.
+    """Return the keys that a job holds or names; raises the errors of unsealing and reading.
 
-    While the master secret is rotated a ticket brings the disk's key under both versions.
+    During a rotation of the master secret, a ticket holds the disk's key of both versions.
     """
     if "sealed" in job:
         current, *others = SealedSecrets.from_job(job["sealed"]).opened().disk_keys()
@@ -119,7 +118,7 @@ def keys_of(job: Mapping[str, Any], *, mounts: Path) -> JobKeys:
 
 
 def main() -> int:
-    """Do the job on standard input."""
+    """Run the job on standard input and return the exit code."""
     return serve_key_job(perform)
 
 

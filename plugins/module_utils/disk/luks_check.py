@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is this the header of our state disk? Every field is compared with what it must be; nothing is merely read over."""
+"""Verify that a LUKS2 header is that of a state disk: every field is compared, and no field is ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .luks_metadata import Digest, Kdf, Keyslot, Metadata, Segment
 
 
-# What a state disk must look like: ours, and Constellation's, as tables.
+# The required format of a state disk of this collection, and of Constellation, as tables.
 
 CIPHER = "aes-xts-plain64"
 INTEGRITY = "hmac(sha256)"
@@ -26,14 +26,14 @@ SECTOR_BYTES = 4096
 XTS_KEY_BYTES = 64
 MAC_KEY_BYTES = 32
 LABEL = "attested-state"
-STATE_TOKEN = "attested-state-disk"  # noqa: S105  # the type of a note in the header
+STATE_TOKEN = "attested-state-disk"  # noqa: S105  # the type of a LUKS2 token
 STATE_TOKEN_VERSION = 1
-CONSTELLATION_TOKEN = "constellation-state-disk"  # noqa: S105  # the same of theirs
+CONSTELLATION_TOKEN = "constellation-state-disk"  # noqa: S105  # the type of Constellation's token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KdfBounds:
-    """The one kind of key derivation, and how much it may cost whoever tries a key."""
+    """The allowed key derivation function of a slot, and the bounds of its cost."""
 
     type: str
     hash: str
@@ -44,10 +44,10 @@ class KdfBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskShape:
-    """The pinned part of a header: ``label`` None takes any; ``integrity`` names the kinds that may be.
+    """The required values of a header. ``label`` None allows any label; ``integrity`` lists the allowed kinds.
 
-    ``token`` and ``token_version`` (0: none is written) say which note there must be, ``flag`` which of its members
-    tells that the disk was initialised.
+    ``token`` and ``token_version`` (0: the token has no version) are the required LUKS2 token. ``flag`` is the member
+    of the token that holds whether the disk was initialised.
     """
 
     label: str | None
@@ -62,7 +62,7 @@ class DiskShape:
 STATE_DISK = DiskShape(
     label=LABEL,
     integrity=frozenset({INTEGRITY}),
-    # the key is 32 random bytes, which nobody guesses: stretching it costs time at every boot and adds nothing
+    # The key is 32 random bytes and cannot be guessed, so an expensive derivation would only slow down every boot.
     kdf=KdfBounds(type="pbkdf2", hash="sha256", cost=(1000, 1000), memory_kib=(0, 0), threads=(1, 1)),
     token=STATE_TOKEN,
     token_version=STATE_TOKEN_VERSION,
@@ -79,7 +79,7 @@ CONSTELLATION_DISK = DiskShape(
 
 
 def state_token(*, initialised: bool) -> dict[str, Any]:
-    """Return the note that a state disk of ours carries: formatted, or in use."""
+    """Return the LUKS2 token of a state disk that is formatted, or in use (``initialised``)."""
     return {"type": STATE_TOKEN, "keyslots": [], "version": STATE_TOKEN_VERSION, "initialised": initialised}
 
 
@@ -93,10 +93,10 @@ _VOLUME_LABEL = b"attested.kubernetes/luks/volume/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedHeader:
-    """A header that is what a state disk's must be; only `verify_header` makes one.
+    """A verified header of a state disk; only `verify_header` makes one.
 
-    ``volume`` names the encrypted volume (32 public bytes): the same as long as its key is, whatever the slots hold.
-    ``sha256`` is of the header's bytes: what is opened must be a copy of those.
+    ``volume`` (32 public bytes) identifies the encrypted volume. It depends on the volume key and not on the slots.
+    ``sha256`` is the hash of the header's bytes. Only a copy of these bytes may be opened.
     """
 
     uuid: str
@@ -117,19 +117,19 @@ def verify_header(
     volume: bytes | None = None,
     slots: frozenset[int] = frozenset({0}),
 ) -> VerifiedHeader:
-    """Return the judged header, or raise the code of the first thing that is not as it must be.
+    """Verify a header and return it; raises the code of the first check that fails.
 
-    ``uuid`` is the assigned one (None: any); ``volume`` the one of the last time (None: never seen); ``slots`` those
-    that must be used: {0} but while a key is being exchanged.
+    ``uuid`` is the assigned UUID (None: any), ``volume`` the volume of the last unlock (None: unknown), ``slots`` the
+    slots that must be in use: {0} except during a key exchange.
 
     1. UUID and label (LUKS_DISK_DIFFERS).
     2. No re-encryption, no other requirement or flag (LUKS_HEADER_FOREIGN).
-    3. One segment with our cipher, integrity, sector size and place (LUKS_HEADER_FOREIGN).
-    4. Our slots (LUKS_KEYSLOTS), each with our cipher, key derivation and an area of its own (LUKS_HEADER_FOREIGN).
-    5. One digest over them all (LUKS_HEADER_FOREIGN).
-    6. The volume of the last time (LUKS_VOLUME_FOREIGN).
-    7. Our token, and no other (LUKS_HEADER_FOREIGN).
-    The caller owes: the header is of a copy, and that copy is what is opened.
+    3. One segment with the required cipher, integrity, sector size and offset (LUKS_HEADER_FOREIGN).
+    4. The slots (LUKS_KEYSLOTS), each with the required cipher, key derivation and its own area (LUKS_HEADER_FOREIGN).
+    5. One digest over all slots (LUKS_HEADER_FOREIGN).
+    6. The volume of the last unlock (LUKS_VOLUME_FOREIGN).
+    7. The token of a state disk, and no other (LUKS_HEADER_FOREIGN).
+    The caller must verify the header of a copy, and open that copy.
     """
     metadata = header.metadata
     _verify_names(header, shape, uuid)  # 1

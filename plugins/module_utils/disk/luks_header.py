@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A whole header: both copies, which must say the same."""
+"""Parse a LUKS2 header strictly: both copies, which must be equal, with their JSON areas."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..errors import DiskError
 from ..reasons import Reason
 from .luks_metadata import Metadata, read_metadata
 
-# The JSON of a header: one spelling only, so that no other reader can understand something else.
+# The JSON of a header: only one spelling is accepted, so that no other parser can understand it differently.
 #
-# json-c, which cryptsetup reads with, takes the last of two equal keys, cuts texts at an escaped NUL, and knows
-# comments. Here a text is taken only if writing what was read gives the very same bytes.
+# cryptsetup's parser json-c uses the last of two equal keys, cuts strings at an escaped NUL, and allows comments. Here
+# a text is accepted only if serialising the parsed value gives the same bytes.
 
 MAX_DEPTH = 8
-"""Objects and lists in one another; cryptsetup's own headers have four."""
+"""The maximum nesting of objects and lists; cryptsetup's own headers have four levels."""
 _MAX_DIGITS = 10
 
 
 def load_json(text: bytes) -> dict[str, Any]:
-    """Return the object that ``text`` spells in cryptsetup's one way; raises LUKS_HEADER_MALFORMED.
+    """Parse the JSON ``text`` in cryptsetup's spelling and return the object; raises LUKS_HEADER_MALFORMED.
 
-    1. ASCII without escapes (cryptsetup before 2.4 wrote a slash as backslash and slash, which is taken), and shallow
-    before anything else reads it. 2. JSON without fractions, long numbers or a key twice.
-    3. An object, whose compact spelling is ``text`` again.
+    1. The text is ASCII without escapes (except an escaped slash, which cryptsetup before 2.4 wrote), and not nested
+    too deep. 2. It is JSON without fractions, long numbers or duplicate keys.
+    3. It is an object whose compact spelling is ``text`` again.
     """
     try:
         plain = text.decode("ascii").replace("\\/", "/")
@@ -71,9 +71,9 @@ def _malformed(problem: str) -> DiskError:
 
 BINARY_BYTES = 4096
 HEADER_BYTES = 16384
-"""One copy, binary part and JSON area: the size that cryptsetup makes, and the only one that is read."""
+"""The size of one copy (binary part and JSON area): cryptsetup's default, and the only accepted size."""
 AREA_BYTES = 2 * HEADER_BYTES
-"""Both copies: what `read_header` needs of a disk."""
+"""The size of both copies, which `read_header` needs."""
 
 _MAGICS = (b"LUKS\xba\xbe", b"SKUL\xba\xbe")
 _NAMES = ("first", "second")
@@ -86,7 +86,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryHeader:
-    """One copy: what its binary part says, and the text of its JSON area."""
+    """One copy: the fields of its binary part, and the text of its JSON area."""
 
     sequence: int
     label: str
@@ -96,11 +96,11 @@ class BinaryHeader:
 
 
 def read_copy(data: bytes, *, second: bool) -> BinaryHeader:
-    """Return one copy of a header from the first `HEADER_BYTES` of ``data``.
+    """Parse one copy of a header from the first `HEADER_BYTES` of ``data``.
 
-    1. It is there as a whole (LUKS_DAMAGED). 2. It is LUKS2 (LUKS_MISSING). 3. It has our size and stands in its
-    place (LUKS_HEADER_MALFORMED). 4. Its checksum is SHA-256 and right (LUKS_DAMAGED). 5. Unused bytes are zero, and
-    texts are texts (LUKS_HEADER_MALFORMED). 6. The JSON area is one text and zeros (LUKS_HEADER_MALFORMED).
+    1. The copy is complete (LUKS_DAMAGED). 2. It is LUKS2 (LUKS_MISSING). 3. It has the required size and offset
+    (LUKS_HEADER_MALFORMED). 4. Its checksum is SHA-256 and correct (LUKS_DAMAGED). 5. Unused bytes are zero, and
+    strings are printable (LUKS_HEADER_MALFORMED). 6. The JSON area is one text and zeros (LUKS_HEADER_MALFORMED).
     """
     name = _NAMES[second]
     if len(data) < HEADER_BYTES:  # 1
@@ -130,7 +130,7 @@ def _require_place(size: int, offset: int, *, second: bool) -> None:
     expected = HEADER_BYTES if second else 0
     if size != HEADER_BYTES or offset != expected:
         raise _error(
-            f"expected {HEADER_BYTES} bytes at {expected}, the header says {size} at {offset}",
+            f"expected {HEADER_BYTES} bytes at {expected}, got {size} bytes at {offset}",
             Reason.LUKS_HEADER_MALFORMED,
         )
 
@@ -141,7 +141,7 @@ def _require_checksum(data: bytes, algorithm: bytes, checksum: bytes, name: str)
     zeroed = data[:_CHECKSUM_AT] + bytes(_CHECKSUM_END - _CHECKSUM_AT) + data[_CHECKSUM_END:]
     expected = hashlib.sha256(zeroed).digest().ljust(len(checksum), b"\0")
     if not hmac.compare_digest(expected, checksum):
-        raise _error(f"the checksum of the {name} copy is not that of its bytes", Reason.LUKS_DAMAGED)
+        raise _error(f"expected the checksum of the {name} copy's bytes, got another one", Reason.LUKS_DAMAGED)
 
 
 def _text(field: bytes, name: str) -> str:
@@ -171,7 +171,7 @@ def _error(message: str, reason: Reason) -> DiskError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a header says of itself, not judged yet; ``digest`` is the SHA-256 of the bytes that were read."""
+    """A parsed header that is not verified yet; ``digest`` is the SHA-256 of its bytes."""
 
     sequence: int
     label: str
@@ -182,16 +182,16 @@ class Header:
 
     @property
     def total_bytes(self) -> int:
-        """How much of the disk's begin is header and key slots: what a copy must hold to be opened from."""
+        """The size of header and key slots at the start of the disk; a copy to open from must hold all of it."""
         return 2 * HEADER_BYTES + self.metadata.keyslots_bytes
 
 
 def read_header(data: bytes) -> Header:
-    """Return the header in the first `AREA_BYTES` of a disk or of a copy of its header; more bytes are not looked at.
+    """Parse the header in the first `AREA_BYTES` of a disk or of a copy of its header; further bytes are ignored.
 
-    1. Each copy is whole, in its place and has its checksum (`read_copy`). 2. Both say the same, bit by bit where they
-    may (LUKS_DAMAGED). 3. The JSON has one meaning (`load_json`) and only known fields (`read_metadata`).
-    A disk whose power was cut while its header was written has one good copy, and is refused like any other.
+    1. Each copy is complete, at its offset and has a correct checksum (`read_copy`). 2. Both copies have equal fields
+    (LUKS_DAMAGED). 3. The JSON has one meaning (`load_json`) and only known fields (`read_metadata`).
+    A power cut during a write of the header can leave one good copy; such a disk is refused too.
     """
     first = read_copy(data[:HEADER_BYTES], second=False)  # 1
     second = read_copy(data[HEADER_BYTES : 2 * HEADER_BYTES], second=True)
@@ -199,7 +199,7 @@ def read_header(data: bytes) -> Header:
     metadata = read_metadata(load_json(first.text))  # 3
     if metadata.json_bytes != HEADER_BYTES - 4096:
         raise DiskError(
-            f"layout: expected a JSON area of {HEADER_BYTES - 4096} bytes, it says {metadata.json_bytes}",
+            f"layout: expected a JSON area of {HEADER_BYTES - 4096} bytes, got {metadata.json_bytes}",
             reason=Reason.LUKS_HEADER_FOREIGN,
         )
     return Header(

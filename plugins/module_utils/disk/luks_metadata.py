@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The metadata of a header (LUKS2 on-disk format 1.1.1, section 3): every field that may be there, and no other.
+"""The metadata of a header (LUKS2 on-disk format 1.1.1, section 3): all allowed fields, and no other.
 
-What a state disk never has is refused as soon as it is met: objects of a re-encryption, segments in clear.
+Objects that a state disk never has are refused during parsing: objects of a re-encryption, unencrypted segments.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ _MAX_SLOTS = 32
 
 
 class Fields:
-    """An object at a place such as ``keyslots.0.area``; a context in which every member must be asked for."""
+    """A JSON object at a path such as ``keyslots.0.area``. The caller must read every member before `finish`."""
 
     def __init__(self, value: object, place: str) -> None:
-        """Begin to read ``value``, which must be an object."""
+        """Store a copy of ``value``, which must be an object."""
         self.place = place
         if not isinstance(value, dict):
             raise self.wrong("expected an object")
         self._members: dict[str, Any] = dict(value)
 
     def __contains__(self, name: str) -> bool:
-        """Say whether ``name`` is there and was not asked for yet."""
+        """Return whether the member ``name`` exists and was not read yet."""
         return name in self._members
 
     def take(self, name: str) -> object:
-        """Return a member of any type and count it as asked for."""
+        """Return a member of any type and remove it from the unread members."""
         if name not in self._members:
             raise self.wrong(f"expected {name}")
         return self._members.pop(name)
 
     def rest(self) -> dict[str, Any]:
-        """Return what nobody asked for, and count it as asked for."""
+        """Return all unread members and mark them as read."""
         members, self._members = self._members, {}
         return members
 
     def finish(self) -> None:
-        """Refuse what nobody asked for."""
+        """Raise LUKS_HEADER_MALFORMED if any member was not read."""
         if self._members:
             raise self.wrong(f"did not expect {min(self._members)[:40]!r}")
 
     def text(self, name: str) -> str:
-        """Return a short text."""
+        """Return a string of at most 64 characters."""
         value = self.take(name)
         if not isinstance(value, str) or len(value) > 64:  # noqa: PLR2004
             raise self.wrong(f"expected a short text as {name}")
@@ -67,25 +67,25 @@ class Fields:
         return value
 
     def size(self, name: str) -> int:
-        """Return a number of bytes, which LUKS2 writes as a decimal text."""
+        """Return a number of bytes, which LUKS2 writes as a decimal string."""
         value = self.text(name)
         if not value.isdecimal() or len(value) > _MAX_SIZE_DIGITS or str(int(value)) != value:
             raise self.wrong(f"expected a decimal text as {name}")
         return int(value)
 
     def binary(self, name: str) -> bytes:
-        """Return bytes given in base64, in its one spelling."""
+        """Return bytes from base64 in its canonical spelling."""
         value = self.text(name)
         try:
             data = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             raise self.wrong(f"expected base64 as {name}") from None
         if base64.b64encode(data).decode("ascii") != value:
-            raise self.wrong(f"expected base64 in its one spelling as {name}")
+            raise self.wrong(f"expected base64 in its canonical spelling as {name}")
         return data
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of short texts, none twice."""
+        """Return a list of short strings without duplicates."""
         value = self.take(name)
         if (
             not isinstance(value, list)
@@ -97,11 +97,11 @@ class Fields:
         return tuple(value)
 
     def fields(self, name: str) -> Fields:
-        """Return an object within this one."""
+        """Return a nested object."""
         return Fields(self.take(name), f"{self.place}.{name}" if self.place else name)
 
     def numbered(self, name: str) -> dict[int, Fields]:
-        """Return the objects of a section by their number."""
+        """Return the objects of a section by number."""
         section = self.fields(name)
         members = section.rest()
         for key in members:
@@ -109,12 +109,12 @@ class Fields:
         return {int(key): Fields(value, f"{section.place}.{key}") for key, value in members.items()}
 
     def wrong(self, problem: str) -> DiskError:
-        """Return the refusal of this place."""
+        """Return the error LUKS_HEADER_MALFORMED for this object."""
         return DiskError(f"field {self.place or '(all)'}: {problem}", reason=Reason.LUKS_HEADER_MALFORMED)
 
 
 def number_of(key: str, place: str) -> int:
-    """Return the number that a key or reference of the header names."""
+    """Parse a number that is a key or a reference in the header; raises LUKS_HEADER_MALFORMED."""
     if not key.isdecimal() or not key.isascii() or str(int(key[:3])) != key or int(key) >= _MAX_SLOTS:
         raise DiskError(
             f"field {place}: expected a number below {_MAX_SLOTS}, got {key[:40]!r}",
@@ -128,7 +128,7 @@ _ARGON = ("argon2i", "argon2id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kdf:
-    """How a key slot stretches its key; ``cost`` is iterations, or passes of Argon2 (``memory_kib``, ``threads``)."""
+    """The key derivation of a slot; ``cost`` is iterations, or passes of Argon2 (with ``memory_kib``, ``threads``)."""
 
     type: str
     hash: str
@@ -140,7 +140,7 @@ class Kdf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyslot:
-    """One slot: a volume key of ``key_bytes``, split and encrypted in an area of the disk (bytes from its begin)."""
+    """One slot: a volume key of ``key_bytes``, split and encrypted in an area of the disk (in bytes)."""
 
     key_bytes: int
     stripes: int
@@ -155,7 +155,7 @@ class Keyslot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One encrypted part of the disk; ``size`` is None up to its end, ``integrity`` "" without."""
+    """One encrypted part of the disk; ``size`` None means up to the end, ``integrity`` "" means no integrity."""
 
     offset: int
     size: int | None
@@ -167,7 +167,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """What proves a volume key, and which slots and segments it stands for."""
+    """The digest that verifies a volume key, and the slots and segments to which it applies."""
 
     keyslots: tuple[int, ...]
     segments: tuple[int, ...]
@@ -180,7 +180,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A note of a program in the header; ``details`` is all but its type and slots."""
+    """A LUKS2 token; ``details`` are its members without type and slots."""
 
     type: str
     keyslots: tuple[int, ...]
@@ -189,7 +189,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """All that the JSON of a header says."""
+    """The parsed JSON of a header."""
 
     keyslots: dict[int, Keyslot]
     segments: dict[int, Segment]
@@ -202,7 +202,7 @@ class Metadata:
 
 
 def read_metadata(members: dict[str, Any]) -> Metadata:
-    """Return what the JSON says; raises LUKS_HEADER_MALFORMED and LUKS_HEADER_FOREIGN."""
+    """Parse the metadata of a header; raises LUKS_HEADER_MALFORMED and LUKS_HEADER_FOREIGN."""
     root = Fields(members, "")
     config = root.fields("config")
     metadata = Metadata(

@@ -1,14 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which steps bring a disk from what was found to what is wanted, or why none may be taken. Pure.
+"""Plan the steps that bring a disk from its observed state to the wanted state, or refuse. Pure.
 
     blank ── format ──> formatted ── exchange of keys, file system, record ──> initialised ── open ──> in use
     in use, under one version of the master secret ── the same exchange of keys, record ──> in use, under another one
 
-Only a disk that is blank, or that an interrupted format of ours left behind, or that its admin named, is formatted.
-What says "initialised" is our token: up to it nothing of the node was ever written, so that everything before it may be
-repeated; from it on nothing is made anew, whatever the disk looks like.
+A disk is formatted only if it is blank, if an earlier format was interrupted, or if the admin named it. The LUKS2 token
+holds "initialised". Until it is set, no data of the node was written, so all earlier steps may be repeated. After that
+the disk is never formatted again, whatever its content.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from .luks_header import Header
 
 
-# What lies on a disk, as it was found; nothing here reads a device.
+# The observed content of a disk; nothing here reads a device.
 
 LUKS_SIGNATURE = "crypto_LUKS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One signature of a file system, a partition table or the like: its type and byte offset, as wipefs names them."""
+    """One signature, as of a file system or a partition table: type and byte offset, as wipefs reports them."""
 
     type: str
     offset: int
@@ -41,11 +41,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFacts:
-    """A disk as found; ``begin`` is the copied first `AREA_BYTES`, from which alone the header is read.
+    """The observed facts of a disk; ``begin`` is a copy of the first `AREA_BYTES`, from which the header is parsed.
 
     ``device`` is the by-id path, ``node`` the device that it names now. ``blank``: the first 16 MiB and the last MiB
-    are zeros. ``users`` name what holds the disk (mount points, mappings), our own mapping excepted; ``mapped`` says
-    whether that one is there.
+    are zeros. ``mapped``: the state disk's mapping exists. ``users`` are the mappings or other users of a disk that is
+    not mapped so.
     """
 
     device: str
@@ -60,24 +60,24 @@ class DiskFacts:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is known to be on it: neither a signature nor a byte that is not zero."""
+        """Whether the disk has no signature and no byte other than zero in the checked areas."""
         return self.blank and not self.signatures
 
     def contents(self) -> str:
-        """Say in words what is on it, for the person who is asked whether that may go."""
+        """Return the content in words, for the admin who decides whether it may be erased."""
         if not self.signatures:
             return "nothing" if self.blank else "data of no known kind"
         return ", ".join(f"{one.type} at {one.offset}" for one in self.signatures)
 
     def header(self) -> Header | None:
-        """Return the header in the copied begin, None where there is no LUKS at all; raises what the reader refuses."""
+        """Parse the header in ``begin``, or return None if there is no LUKS; raises as `read_header` does."""
         if not self.has_luks:
             return None
         return read_header(self.begin[:AREA_BYTES])
 
     @property
     def has_luks(self) -> bool:
-        """Whether one of the two copies of a header, or wipefs, says that there is LUKS of some kind."""
+        """Whether one of the two header copies has a LUKS2 magic, or wipefs reports LUKS."""
         magics = (self.begin[:6], self.begin[AREA_BYTES // 2 : AREA_BYTES // 2 + 6])
         named = any(one.type == LUKS_SIGNATURE for one in self.signatures)
         return named or magics[0] == b"LUKS\xba\xbe" or magics[1] == b"SKUL\xba\xbe"
@@ -88,7 +88,7 @@ _EXCHANGES = (frozenset({0}), frozenset({1}), frozenset({0, 1}))
 
 
 class Target(Enum):
-    """What a disk is wanted to be."""
+    """The wanted state of a disk."""
 
     CLOSED = "closed"
     DESTROYED = "destroyed"
@@ -98,29 +98,29 @@ class Target(Enum):
 
 
 class Step(Enum):
-    """One thing that is done to a disk; a cut between any two of them is continued by the next plan."""
+    """One change of a disk. After a cut between two steps, the next plan continues."""
 
     CLOSE = "close"
-    REMEMBER = "remember that it is being formatted"
-    ERASE = "erase the signatures on it"
+    REMEMBER = "record the begin of the format in the journal"
+    ERASE = "erase the signatures"
     FORMAT = "format and wipe"
-    NOTE = "note that it is formatted"
-    FORGET = "forget that it was being formatted"
-    ADD_BESIDE = "add the permanent key beside the first one"
-    DROP_FIRST = "remove the first key"
-    ADD_PERMANENT = "add the permanent key in its place"
-    DROP_BESIDE = "remove the permanent key's second slot"
+    NOTE = "write the token: formatted"
+    FORGET = "remove the journal of the format"
+    ADD_BESIDE = "add the permanent key in slot 1"
+    DROP_FIRST = "remove the first or former key from slot 0"
+    ADD_PERMANENT = "add the permanent key in slot 0"
+    DROP_BESIDE = "remove the permanent key from slot 1"
     OPEN = "open"
     MAKE_FILESYSTEM = "make a file system"
     MOUNT = "mount"
     BEGIN_RECORD = "begin the record of unlocks"
-    INITIALISE = "note that it is in use"
-    CHECK = "hold its record against the counter"
+    INITIALISE = "write the token: in use"
+    CHECK = "compare its record with the counter"
     ADVANCE = "count this unlock"
-    BIND = "put it in the place of the directories"
-    LOOSEN = "let its record go without a header"
-    PROVE = "open the header by the new key"
-    RECORD = "record the new header and what it is under"
+    BIND = "bind-mount its directories"
+    LOOSEN = "remove the header from its record"
+    PROVE = "try the new key on the header"
+    RECORD = "record the new header and the name of its key"
     DISCARD = "overwrite header and key slots"
 
 
@@ -131,11 +131,11 @@ _FIRST_USE = (Step.OPEN, Step.MAKE_FILESYSTEM, Step.MOUNT, Step.BEGIN_RECORD, St
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What an admin and a ticket say of a disk.
+    """The wanted state of a disk, from the admin and the ticket.
 
-    ``uuid`` is the assigned id. ``erase`` is the last part of the device's by-id path where its admin allows what is on
-    it to go, else "". ``volume`` (32 bytes) is that which was in use the last time, None where none was. ``key_name``
-    names the version of the master secret that the permanent key follows from, "" where nobody said.
+    ``uuid`` is the assigned id. ``erase`` is the last part of the device's by-id path if the admin allows to erase its
+    content, else "". ``volume`` (32 bytes) is the volume of the last unlock, None if there was none. ``key_name`` names
+    the version of the master secret from which the permanent key is derived, "" if unknown.
     """
 
     device: str
@@ -149,14 +149,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What was found: the disk, and beside it.
+    """The observed state of the disk and of the machine.
 
-    ``began``: the journal outside the disk says that a format of this device with this id began and did not end.
-    ``first`` and ``permanent`` are the slots that the random first key of this boot, and the permanent key, open;
-    ``former`` those that keys of other versions of the master secret open. ``named``: the record says that this very
-    header is under the permanent key.
-    ``mounted``, ``counted`` (this boot's unlock) and ``bound`` are about the volume. ``hidden`` are directories that
-    hold something and would be covered by it.
+    ``began``: the journal on the machine's own disk holds an unfinished format of this device with this id.
+    ``first``, ``permanent``, ``former``: the slots that open with the random first key of this boot, with the permanent
+    key, and with keys of other versions of the master secret.
+    ``named``: the record names the permanent key for the current header.
+    ``mounted``: the volume is mounted. ``counted``: the unlock of this boot is counted. ``bound``: all directories are
+    bind-mounted.
+    ``hidden``: directories that are not empty and that the volume would cover.
     """
 
     disk: DiskFacts | None
@@ -173,28 +174,28 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The steps in order, and the judged header of the disk where it carries one of ours."""
+    """The steps in order, and the verified header if the disk is a formatted state disk."""
 
     steps: tuple[Step, ...]
     header: VerifiedHeader | None = None
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to do."""
         return bool(self.steps)
 
 
 class DiskState(Enum):
-    """What a disk is to us."""
+    """The state of a disk in relation to this node."""
 
     BLANK = "blank"
-    UNFINISHED = "left behind by an interrupted format of ours"
-    ERASABLE = "another's, and its admin lets it go"
+    UNFINISHED = "left by an interrupted format"
+    ERASABLE = "foreign, and the admin allows to erase it"
     FRESH = "formatted, and never used"
     KEPT = "in use by this node"
 
 
 def require_by_id(device: str) -> str:
-    """Return ``device`` if it names a disk by its id and not by the order in which disks were found, else raise."""
+    """Return ``device`` if it is a path below /dev/disk/by-id; raises STATE_DISK_OPTION otherwise."""
     name = device.removeprefix(BY_ID)
     if not device.startswith(BY_ID) or not name or "/" in name or name in {".", ".."}:
         raise DiskError(f"expected a disk below {BY_ID}, got {device!r}", reason=Reason.STATE_DISK_OPTION)
@@ -202,14 +203,15 @@ def require_by_id(device: str) -> str:
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
-    """Return the steps from ``observed`` to ``wanted``, or raise the code of what forbids them.
+    """Return the steps from ``observed`` to ``wanted``; raises the code of the first check that fails.
 
-    1. The disk is there (STATE_DISK_MISSING) and nobody else uses it (STATE_DISK_BUSY).
-    2. To be closed it only has to be open, to be destroyed ours (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
-    3. It is large enough (STATE_DISK_TOO_SMALL), and nothing would be covered by it (STATE_DISK_HIDES_DATA).
-    4. It is ours, or may be ours: `state_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
-    5. A disk in use opens with the permanent key or a former one (DISK_KEY_WRONG), and every slot of it does
-       (LUKS_KEYSLOTS). To get another key it has to be open (STATE_DISK_CLOSED).
+    1. The disk exists (STATE_DISK_MISSING) and has no other user (STATE_DISK_BUSY).
+    2. Any disk may be closed. Only a state disk of this node may be destroyed (STATE_DISK_FOREIGN,
+       STATE_DISK_OCCUPIED, LUKS_…).
+    3. The disk is large enough (STATE_DISK_TOO_SMALL), and its volume would cover no data (STATE_DISK_HIDES_DATA).
+    4. It is a state disk of this node, or may become one: `state_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
+    5. A disk in use opens with the permanent or a former key (DISK_KEY_WRONG), and so does each of its slots
+       (LUKS_KEYSLOTS). It must be open to get another key (STATE_DISK_CLOSED).
     """
     disk = _required(observed, wanted)  # 1
     if wanted.target is Target.CLOSED:  # 2
@@ -238,13 +240,14 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
 
 def state_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[DiskState, VerifiedHeader | None]:
-    """Return what the disk is to us, with its judged header where it is formatted or in use.
+    """Return the state of the disk, with its verified header if it is formatted or in use.
 
-    A disk whose volume was in use (``wanted.volume``) is none of 1 and 2, and not fresh: STATE_DISK_ROLLED_BACK.
+    If the volume was in use before (``wanted.volume``), a disk that is empty, unfinished or fresh is refused:
+    STATE_DISK_ROLLED_BACK.
 
-    1. Empty: nothing is lost. 2. Left by an interrupted format of ours: the journal says so, and nothing but our own
-    LUKS is on it. 3. With the assigned id: judged field by field, and never erased. 4. Anything else is another's:
-    refused, unless its admin named it.
+    1. Empty: no data can be lost. 2. Left by an interrupted format: the journal holds it, and the disk has no other
+    content than that format. 3. With the assigned id: every field is verified, and the disk is never erased.
+    4. Every other disk is foreign and refused, unless the admin named it.
     """
     if disk.empty:  # 1
         _require_never_used(wanted, "nothing at all")
@@ -265,10 +268,10 @@ def state_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[DiskState
 
 
 def _destroyed(observed: Observed, disk: DiskFacts, wanted: Wanted) -> tuple[Step, ...]:
-    """Return what takes our disk's keys away, and with them all that is on it; another's is refused.
+    """Return the steps that destroy the keys of this node's disk, and so all its data; a foreign disk is refused.
 
-    Its header need not be good: that the admin wants it gone is enough. A cut in the middle looks like a format of ours
-    that was interrupted, which the next run, or the next join, goes on from.
+    The header needs only the assigned id; it is not verified. After a cut the disk looks like an interrupted format,
+    from which the next run or the next join continues.
     """
     if disk.empty:
         return ()
@@ -311,7 +314,7 @@ def _is_ours_unfinished(disk: DiskFacts, header: Header | None, uuid: str) -> bo
 
 
 def verified_header(header: Header, wanted: Wanted) -> VerifiedHeader:
-    """Return a header that is ours in every field, in use or in an exchange of its keys; raises LUKS_…."""
+    """Verify the header of a state disk, also during an exchange of its keys; raises LUKS_…."""
     slots = frozenset(header.metadata.keyslots)
     return verify_header(
         header,
@@ -346,7 +349,7 @@ def _foreign(disk: DiskFacts, header: Header | None, problem: AttestedError | No
             f"expected the state disk {wanted.uuid}, {disk.device} is {header.uuid}", reason=Reason.STATE_DISK_FOREIGN
         )
     return DiskError(
-        f"expected {disk.device} empty or ours, found {disk.contents()}", reason=Reason.STATE_DISK_OCCUPIED
+        f"expected {disk.device} empty or a state disk, found {disk.contents()}", reason=Reason.STATE_DISK_OCCUPIED
     )
 
 
@@ -357,7 +360,7 @@ def _anew(target: Target, *, mapped: bool, erase: bool = False) -> tuple[Step, .
 
 
 def _fresh(observed: Observed, disk: DiskFacts, *, header: VerifiedHeader, target: Target) -> tuple[Step, ...]:
-    """Return what is left for a disk that nothing was written to: a cut in the exchange is continued or begun anew."""
+    """Return the steps of a formatted disk without data: continue its exchange of keys, or format it again."""
     forget = (Step.FORGET,) if observed.began else ()
     if target is Target.FORMATTED and 0 in observed.first | observed.permanent and header.slots == (0,):
         return forget
@@ -369,9 +372,9 @@ def _fresh(observed: Observed, disk: DiskFacts, *, header: VerifiedHeader, targe
 
 
 def exchange_of(slots: frozenset[int], *, first: frozenset[int], permanent: frozenset[int]) -> tuple[Step, ...] | None:
-    """Return the rest of the exchange of the first key, None where no key of ours is left and nothing can go on.
+    """Return the remaining steps to replace the first (or former) key, or None if no known key opens a needed slot.
 
-    At every moment a slot opens with a key that somebody has; the permanent one ends in slot 0, where it is looked for.
+    At every moment one slot opens with a known key. The permanent key ends in slot 0.
     """
     if slots == {0}:
         return () if 0 in permanent else _EXCHANGE if 0 in first else None
@@ -393,11 +396,11 @@ def _kept(observed: Observed, disk: DiskFacts, header: VerifiedHeader, wanted: W
 
 
 def _rekeyed(observed: Observed, disk: DiskFacts, header: VerifiedHeader | None) -> tuple[Step, ...]:
-    """Return what is left of an exchange of keys of a disk in use; at every moment a ticket's keys open it.
+    """Return the remaining steps of a key exchange of a disk in use; at every moment the keys of a ticket open it.
 
-    The header changes with each step, so the record goes without one until the last; a cut in between leaves a disk
-    that opens, and whose exchange the next run goes on with. The former key's slot goes only after a fresh copy of the
-    header was opened by the new one.
+    Each step changes the header, so the record holds no header until the last step. After a cut the disk opens, and the
+    next run continues the exchange. The slot of the former key is removed only after the new key has opened a fresh
+    copy of the header.
     """
     if header is None or not header.initialised or not (disk.mapped and observed.mounted and observed.counted):
         raise DiskError(f"expected {disk.device} in use and open", reason=Reason.STATE_DISK_CLOSED)
@@ -412,7 +415,7 @@ def _rekeyed(observed: Observed, disk: DiskFacts, header: VerifiedHeader | None)
 
 
 def _require_own_slots(observed: Observed, disk: DiskFacts, header: VerifiedHeader) -> None:
-    """Raise unless we open the disk, and each of its slots: one that nobody of ours opens is somebody else's."""
+    """Raise DISK_KEY_WRONG or LUKS_KEYSLOTS unless known keys open all slots: an unknown key may be an attacker's."""
     ours = observed.permanent | observed.former
     if not ours:
         raise DiskError(f"expected the key to open {disk.device} ({header.uuid})", reason=Reason.DISK_KEY_WRONG)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking a short-lived process that holds keys, and being one: a job on standard input, its outcome on standard output.
+"""Both sides of the short-lived process that holds keys: it reads a job on standard input and prints the outcome.
 
-The process that asks lives on, so no key is in the job unless it is sealed, and none is ever in the outcome.
+The calling process keeps running, so a job holds no key unless it is sealed, and an outcome never holds a key.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from ..core.command import Runner
 
 
-# What a process does before it touches a key: nothing of it may reach a disk, by swap or by a core.
+# A process hardens itself before it reads a key: its memory must not reach a disk through swap or a core dump.
 
 _MCL_CURRENT_AND_FUTURE = 3
 _PR_SET_DUMPABLE = 4
 
 
 class Libc(Protocol):
-    """The two calls of libc; both return 0, or another number and errno."""
+    """Two functions of libc; both return 0, or another value and set errno."""
 
     def mlockall(self, flags: int) -> int:
-        """Lock this process' memory (mlockall(2))."""
+        """Lock the memory of this process (mlockall(2))."""
 
     def prctl(self, option: int, *values: int) -> int:
-        """Change this process (prctl(2))."""
+        """Change an attribute of this process (prctl(2))."""
 
 
 def harden(*, libc: Libc | None = None, swaps: str = "/proc/swaps") -> None:
-    """Keep this process out of swap and cores, for good; what it starts inherits the limit.
+    """Keep the memory of this process out of swap and core dumps; child processes inherit the core limit.
 
-    1. No swap is on. SWAP_ACTIVE
-    2. Its memory is locked. STATE_DISK_UNGUARDED
-    3. Its core limit is 0, and it cannot be dumped or traced by other users. STATE_DISK_UNGUARDED
+    1. No swap is active. SWAP_ACTIVE
+    2. The memory is locked. STATE_DISK_UNGUARDED
+    3. The core limit is 0, and other users cannot dump or trace the process. STATE_DISK_UNGUARDED
     """
     require_no_swap(swaps=swaps)  # 1
     libc = libc or ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ def harden(*, libc: Libc | None = None, swaps: str = "/proc/swaps") -> None:
 
 
 def read_key(path: Path, *, mounts: Path) -> DiskKey:
-    """Return the key in a file on tmpfs that root alone can read; raises NOT_TMPFS, STATE_DISK_KEY."""
+    """Return the key from a file on tmpfs that only this user can access; raises NOT_TMPFS, STATE_DISK_KEY."""
     require_tmpfs(path, mounts=mounts)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -73,7 +73,7 @@ def read_key(path: Path, *, mounts: Path) -> DiskKey:
     except OSError as error:
         raise _bad_key(path, str(error.strerror)) from error
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise _bad_key(path, "it is not its owner's alone")
+        raise _bad_key(path, "it is not a regular file that only this user can access")
     if value is None or len(value) != KEY_BYTES:
         raise _bad_key(path, f"it does not hold {KEY_BYTES} bytes")
     return DiskKey(value)
@@ -91,7 +91,7 @@ MAX_JOB_BYTES = 1 << 17
 
 
 def call_key_process(module: str, job: Mapping[str, Any], *, runner: Runner, timeout_seconds: float) -> dict[str, Any]:
-    """Return the outcome of ``job``, done by the program in ``module``; raises what it says, COMMAND_FAILED."""
+    """Run ``job`` in a process of ``module`` and return the outcome; raises the reported error, COMMAND_FAILED."""
     argv = [sys.executable, "-P", "-m", module]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = runner.run(argv, stdin=json.dumps(job).encode(), env=env, timeout_seconds=timeout_seconds)
@@ -106,7 +106,7 @@ def call_key_process(module: str, job: Mapping[str, Any], *, runner: Runner, tim
 
 
 def serve_key_job(perform: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Guard this process, do the job on standard input by ``perform``, and say what became of it."""
+    """Harden this process, run ``perform`` on the job from standard input, and print the outcome or the error."""
     job = json.loads(sys.stdin.buffer.read(MAX_JOB_BYTES))
     try:
         harden()

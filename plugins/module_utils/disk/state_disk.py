@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules `state_disk` and `state_disk_info` do."""
+"""The implementation of the modules `state_disk` and `state_disk_info`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .plan import DiskFacts
 
 _VOLUME = re.compile(r"(?:[0-9a-f]{64})?")
-_SECONDS = 8 * 86400.0  # longer than the longest wipe
+_SECONDS = 8 * 86400.0  # Longer than the longest wipe.
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -45,9 +45,9 @@ def run(
     runner: Runner | None = None,
     sealed: SealedSecrets | None = None,
 ) -> Result:
-    """Let the helper process plan, and do, what ``params`` say; this process never holds a key.
+    """Plan and apply ``params`` in the helper process; this process never holds a key.
 
-    ``sealed``: the secrets of a ticket with the key in them, in the place of a file.
+    ``sealed`` are the sealed secrets of a ticket, which hold the key instead of a file.
     """
     job = _job(params, apply=not check_mode)
     if sealed is not None:
@@ -67,7 +67,7 @@ def run(
 
 
 def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Read what is on a disk; no key is needed and nothing is changed."""
+    """Return the content of a disk, without a key and without a change."""
     del check_mode
     runner, paths = SystemRunner(), StatePaths(memory=Path(params["memory"]))
     uuid = params["uuid"] or _NO_UUID
@@ -76,10 +76,10 @@ def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def key_name_of(device: str, paths: StatePaths) -> str:
-    """Return the version of the master secret that an open disk is under, as its record says it of this very header.
+    """Return the name of the master secret's version from the record of an open disk, if it matches the header.
 
-    "" where the disk is not open, between two versions, or without a name. Raises STATE_DISK_OPTION, STATE_DISK_RECORD,
-    LUKS_... and FILE_UNUSABLE.
+    Returns "" if the disk is not open, if a key exchange is unfinished, or if the record has no name. Raises
+    STATE_DISK_OPTION, STATE_DISK_RECORD, LUKS_... and FILE_UNUSABLE.
     """
     begin = read_begin(require_by_id(device))
     if not paths.record.exists():
@@ -104,7 +104,7 @@ def _shown(facts: DiskFacts | None) -> dict[str, Any]:
 
 
 def _header(facts: DiskFacts) -> dict[str, Any]:
-    """Return what the header says of itself, and the code of what is not ours in it ("" for nothing)."""
+    """Return the values of the header, and the reason code of a failed verification ("" if it is verified)."""
     try:
         header = facts.header()
     except AttestedError as error:
@@ -120,7 +120,7 @@ def _header(facts: DiskFacts) -> dict[str, Any]:
 
 
 def wipe_progress(paths: StatePaths) -> dict[str, Any]:
-    """Return ``done_bytes`` and ``size_bytes`` of a wipe that goes on, empty where none does; raises FILE_UNUSABLE."""
+    """Return ``done_bytes`` and ``size_bytes`` of a running wipe, empty if there is none; raises FILE_UNUSABLE."""
     if not paths.progress.exists():
         return {}
     members: dict[str, Any] = json.loads(read_bytes(paths.progress))
