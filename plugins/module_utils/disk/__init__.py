@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state disk: its LUKS2 header is verified before the disk is opened, and no key is stored on the disk."""
+"""The state disk: its LUKS2 header is verified before the disk is opened, and it stores no plain key."""

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observe a disk and run the steps of a plan. If a run is killed between two steps, the next run continues."""
+"""Observe a disk and run the steps of a plan.
+
+If a run is killed between two steps, the next run continues.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,10 @@ class StateDisk:
         former: Sequence[DiskKey] = (),
         hooks: Hooks | None = None,
     ) -> None:
-        """Store the collaborators. Without the permanent ``key``, a disk can only be formatted, closed or destroyed.
+        """Store the collaborators.
 
-        ``former`` are older keys that may still open a disk in use.
+        Without the permanent ``key``, a disk can only be formatted, closed or destroyed. ``former`` are older keys that
+        may still open a disk in use.
         """
         self._device = device
         self._wanted = wanted

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Access to a disk: read its facts from the kernel and wipefs, change it with cryptsetup, mkfs and mount."""
+"""Access to a disk: facts from the kernel and wipefs, changes with cryptsetup, mkfs and mount."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ _PROGRESS = ("--progress-json", "--progress-frequency", "5")
 
 
 def format_disk(node: str, *, uuid: str) -> tuple[str, ...]:
-    """Return the command that formats and wipes; it reads the first key and prints JSON every five seconds."""
+    """Return the command that formats and wipes.
+
+    It reads the first key and prints JSON every five seconds.
+    """
     return ("cryptsetup", "luksFormat", "--batch-mode", *_SHAPE, *_PBKDF, *_KEY, "--uuid", uuid, *_PROGRESS, node)
 
 
@@ -73,7 +76,10 @@ def token_bytes(*, initialised: bool) -> bytes:
 
 
 def add_key(node: str, *, slot: int) -> tuple[str, ...]:
-    """Return the command that adds a key to a free slot; it reads a key that opens the disk, then the new key."""
+    """Return the command that adds a key to a free slot.
+
+    It reads a key that opens the disk, then the new key.
+    """
     return ("cryptsetup", "luksAddKey", "--batch-mode", "--key-slot", str(slot), *_PBKDF, *_KEY, *_NEW_KEY, node, "-")
 
 
@@ -148,7 +154,10 @@ class Device(Protocol):
     """One disk and its volume; `LinuxDevice` on a machine, a disk in memory in unit tests."""
 
     def facts(self, uuid: str) -> DiskFacts | None:
-        """Return the facts of the disk, or None if it does not exist; ``uuid`` identifies the state disk's mapping."""
+        """Return the facts of the disk, or None if it does not exist.
+
+        ``uuid`` identifies the state disk's mapping.
+        """
 
     def opens(self, slot: int, key: DiskKey) -> bool:
         """Return whether ``key`` opens ``slot`` of the header copied last, which the caller has verified."""

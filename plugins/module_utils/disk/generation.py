@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Detect a disk that was rolled back: a record inside the volume must agree with a counter of the TPM. Pure.
+"""Detect a disk rollback: a record inside the volume must agree with a counter of the TPM. Pure.
 
 Each unlock writes the next number into the volume and then increments the counter. If the whole disk or the file is
 rolled back, its number is below the counter. After a power cut between the two writes the record may be one ahead,
@@ -46,7 +46,7 @@ class Counter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The record in the volume: the number of the last unlock, and the SHA-256 (hex) of the header at that unlock.
+    """The record in the volume: the number of the last unlock, and the header's SHA-256 (hex) then.
 
     ``header`` is "" between the first mount and the first counted unlock, and while the key of the disk is exchanged.
     In that case the counter must agree exactly. ``key`` names the version of the master secret from which the key of
@@ -88,7 +88,9 @@ def parse_record(data: bytes) -> Record:
 
 
 def verify_record(record: Record | None, *, counter: int | None, header: str) -> Record:
-    """Verify that the disk was not rolled back and return the record; ``header`` is the SHA-256 (hex) of its header.
+    """Verify that the disk was not rolled back and return the record.
+
+    ``header`` is the SHA-256 (hex) of the disk's header.
 
     1. The counter exists. STATE_DISK_COUNTER_LOST
     2. The record exists. STATE_DISK_RECORD

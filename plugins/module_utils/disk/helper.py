@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The short-lived process that holds keys: reads a job on standard input and writes the outcome to standard output.
+"""The short-lived process that holds keys: runs one job of a disk.
 
-Neither holds a plain secret. A job names key files on tmpfs, or holds the sealed secrets of a ticket; only this process
-reads or opens them. The process ends with the job, and passes keys to its programs on standard input.
+It reads the job on standard input and writes the outcome to standard output. Neither holds a plain secret. A job names
+key files on tmpfs, or holds the sealed secrets of a ticket; only this process reads or opens them. The process ends
+with the job, and passes keys to its programs on standard input.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _GONE = (Target.CLOSED, Target.DESTROYED)
 
 
 class TpmCounter:
-    """The counter of this machine's TPM. Each call opens the TPM and closes it, because other processes use it too."""
+    """The counter of this machine's TPM.
+
+    Each call opens the TPM and closes it, because other processes use it too.
+    """
 
     def __init__(self, tcti: str, *, timeout_seconds: float) -> None:
         """Store the TCTI of the TPM and the timeout."""
@@ -67,7 +71,7 @@ class TpmCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKeys:
-    """The wanted key of a disk (None for none), its name, and the former keys that may still open the disk."""
+    """The wanted key of a disk (or None), its name, and former keys that may still open the disk."""
 
     key: DiskKey | None
     name: str
@@ -75,7 +79,10 @@ class JobKeys:
 
 
 def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[str, Any]:
-    """Plan, and run the plan if the job says ``apply``; return steps and header values. Raises `AttestedError`."""
+    """Plan, and run the plan if the job says ``apply``; return steps and header values.
+
+    Raises `AttestedError`.
+    """
     paths, runner = _paths(job), SystemRunner()
     keys = keys_of(job, mounts=paths.mounts)
     wanted = _wanted(job, key_name=keys.name)

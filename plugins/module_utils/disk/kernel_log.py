@@ -58,7 +58,10 @@ class Damage:
 
 
 def damage_in(records: Iterable[bytes], devices: frozenset[str]) -> Damage:
-    """Return the damage of ``devices`` in ``records`` of /dev/kmsg; records that processes wrote there are ignored."""
+    """Return the damage of ``devices`` in ``records`` of /dev/kmsg.
+
+    Records that processes wrote there are ignored.
+    """
     found = (_sector(record, devices) for record in records)
     return Damage().with_more(Damage(tuple(sector for sector in found if sector is not None)))
 
@@ -86,7 +89,7 @@ class KernelLog(Protocol):
 
 
 class KmsgLog:
-    """Reads the log from /dev/kmsg: one record per read (the kernel's Documentation/ABI/testing/dev-kmsg)."""
+    """Reads the log from /dev/kmsg, one record per read (Documentation/ABI/testing/dev-kmsg)."""
 
     def __init__(self, path: Path = KERNEL_LOG) -> None:
         """Store the path."""

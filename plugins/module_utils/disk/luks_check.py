@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verify that a LUKS2 header is that of a state disk: every field is compared, and no field is ignored."""
+"""Verify that a LUKS2 header is that of a state disk: every field is compared, none is ignored."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ class KdfBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskShape:
-    """The required values of a header. ``label`` None allows any label; ``integrity`` lists the allowed kinds.
+    """The required values of a header.
 
-    ``token`` and ``token_version`` (0: the token has no version) are the required LUKS2 token. ``flag`` is the member
-    of the token that holds whether the disk was initialised.
+    ``label`` None allows any label. ``integrity`` lists the allowed kinds. ``token`` and ``token_version`` (0: the
+    token has no version) are the required LUKS2 token. ``flag`` is the member of the token that holds whether the disk
+    was initialised.
     """
 
     label: str | None

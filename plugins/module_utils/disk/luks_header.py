@@ -29,7 +29,9 @@ _MAX_DIGITS = 10
 
 
 def load_json(text: bytes) -> dict[str, Any]:
-    """Parse the JSON ``text`` in cryptsetup's spelling and return the object; raises LUKS_HEADER_MALFORMED.
+    """Parse the JSON ``text`` in cryptsetup's spelling and return the object.
+
+    Raises LUKS_HEADER_MALFORMED.
 
     1. The text is ASCII without escapes (except an escaped slash, which cryptsetup before 2.4 wrote), and not nested
     too deep. 2. It is JSON without fractions, long numbers or duplicate keys.
@@ -187,7 +189,9 @@ class Header:
 
 
 def read_header(data: bytes) -> Header:
-    """Parse the header in the first `AREA_BYTES` of a disk or of a copy of its header; further bytes are ignored.
+    """Parse the header in the first `AREA_BYTES` of a disk or of a copy of its header.
+
+    Further bytes of ``data`` are ignored.
 
     1. Each copy is complete, at its offset and has a correct checksum (`read_copy`). 2. Both copies have equal fields
     (LUKS_DAMAGED). 3. The JSON has one meaning (`load_json`) and only known fields (`read_metadata`).

@@ -23,7 +23,10 @@ _MAX_SLOTS = 32
 
 
 class Fields:
-    """A JSON object at a path such as ``keyslots.0.area``. The caller must read every member before `finish`."""
+    """A JSON object at a path such as ``keyslots.0.area``.
+
+    The caller must read every member before `finish`.
+    """
 
     def __init__(self, value: object, place: str) -> None:
         """Store a copy of ``value``, which must be an object."""
@@ -128,7 +131,10 @@ _ARGON = ("argon2i", "argon2id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kdf:
-    """The key derivation of a slot; ``cost`` is iterations, or passes of Argon2 (with ``memory_kib``, ``threads``)."""
+    """The key derivation of a slot.
+
+    ``cost`` is iterations, or passes of Argon2 (with ``memory_kib``, ``threads``).
+    """
 
     type: str
     hash: str
@@ -155,7 +161,10 @@ class Keyslot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One encrypted part of the disk; ``size`` None means up to the end, ``integrity`` "" means no integrity."""
+    """One encrypted part of the disk.
+
+    ``size`` None means up to the end, ``integrity`` "" means no integrity.
+    """
 
     offset: int
     size: int | None

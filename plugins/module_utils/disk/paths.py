@@ -19,7 +19,10 @@ CRYPTSETUP = (2, 6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePaths:
-    """Files and directories of a state disk; ``memory`` must be on tmpfs (``mounts`` is a table as in proc(5))."""
+    """Files and directories of a state disk.
+
+    ``memory`` must be on tmpfs (``mounts`` is a table as in proc(5)).
+    """
 
     memory: Path = Path("/run/attested/state-disk")
     journal: Path = Path("/var/lib/attested/state-disk.json")

@@ -33,7 +33,7 @@ LUKS_SIGNATURE = "crypto_LUKS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One signature, as of a file system or a partition table: type and byte offset, as wipefs reports them."""
+    """One signature, as of a file system or partition table: type and byte offset, from wipefs."""
 
     type: str
     offset: int
@@ -41,11 +41,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFacts:
-    """The observed facts of a disk; ``begin`` is a copy of the first `AREA_BYTES`, from which the header is parsed.
+    """The observed facts of a disk.
 
-    ``device`` is the by-id path, ``node`` the device that it names now. ``blank``: the first 16 MiB and the last MiB
-    are zeros. ``mapped``: the state disk's mapping exists. ``users`` are the mappings or other users of a disk that is
-    not mapped so.
+    ``begin`` is a copy of the first `AREA_BYTES`, from which the header is parsed. ``device`` is the by-id path,
+    ``node`` the device that it names now. ``blank``: the first 16 MiB and the last MiB are zeros. ``mapped``: the state
+    disk's mapping exists. ``users`` are the mappings or other users of a disk that is not mapped so.
     """
 
     device: str
@@ -372,9 +372,10 @@ def _fresh(observed: Observed, disk: DiskFacts, *, header: VerifiedHeader, targe
 
 
 def exchange_of(slots: frozenset[int], *, first: frozenset[int], permanent: frozenset[int]) -> tuple[Step, ...] | None:
-    """Return the remaining steps to replace the first (or former) key, or None if no known key opens a needed slot.
+    """Return the remaining steps to replace the first (or former) key.
 
-    At every moment one slot opens with a known key. The permanent key ends in slot 0.
+    The result is None if no known key opens a needed slot. At every moment one slot opens with a known key. The
+    permanent key ends in slot 0.
     """
     if slots == {0}:
         return () if 0 in permanent else _EXCHANGE if 0 in first else None

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Both sides of the short-lived process that holds keys: it reads a job on standard input and prints the outcome.
+"""Both sides of the short-lived process that holds keys.
 
-The calling process keeps running, so a job holds no key unless it is sealed, and an outcome never holds a key.
+The process reads a job on standard input and prints the outcome. The calling process keeps running, so a job holds no
+key unless it is sealed, and an outcome never holds a key.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def harden(*, libc: Libc | None = None, swaps: str = "/proc/swaps") -> None:
 
 
 def read_key(path: Path, *, mounts: Path) -> DiskKey:
-    """Return the key from a file on tmpfs that only this user can access; raises NOT_TMPFS, STATE_DISK_KEY."""
+    """Return the key from a file on tmpfs that only this user can access.
+
+    Raises NOT_TMPFS, STATE_DISK_KEY.
+    """
     require_tmpfs(path, mounts=mounts)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -91,7 +95,10 @@ MAX_JOB_BYTES = 1 << 17
 
 
 def call_key_process(module: str, job: Mapping[str, Any], *, runner: Runner, timeout_seconds: float) -> dict[str, Any]:
-    """Run ``job`` in a process of ``module`` and return the outcome; raises the reported error, COMMAND_FAILED."""
+    """Run ``job`` in a process of ``module`` and return the outcome.
+
+    Raises the reported error, COMMAND_FAILED.
+    """
     argv = [sys.executable, "-P", "-m", module]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = runner.run(argv, stdin=json.dumps(job).encode(), env=env, timeout_seconds=timeout_seconds)
@@ -106,7 +113,7 @@ def call_key_process(module: str, job: Mapping[str, Any], *, runner: Runner, tim
 
 
 def serve_key_job(perform: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Harden this process, run ``perform`` on the job from standard input, and print the outcome or the error."""
+    """Harden this process, run ``perform`` on the job from standard input, and print the result."""
     job = json.loads(sys.stdin.buffer.read(MAX_JOB_BYTES))
     try:
         harden()

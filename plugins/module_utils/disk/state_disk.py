@@ -76,10 +76,10 @@ def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def key_name_of(device: str, paths: StatePaths) -> str:
-    """Return the name of the master secret's version from the record of an open disk, if it matches the header.
+    """Return the name of the master secret's version from the record of an open disk.
 
-    Returns "" if the disk is not open, if a key exchange is unfinished, or if the record has no name. Raises
-    STATE_DISK_OPTION, STATE_DISK_RECORD, LUKS_... and FILE_UNUSABLE.
+    The record must match the header. Returns "" if the disk is not open, if a key exchange is unfinished, or if the
+    record has no name. Raises STATE_DISK_OPTION, STATE_DISK_RECORD, LUKS_... and FILE_UNUSABLE.
     """
     begin = read_begin(require_by_id(device))
     if not paths.record.exists():
@@ -120,7 +120,10 @@ def _header(facts: DiskFacts) -> dict[str, Any]:
 
 
 def wipe_progress(paths: StatePaths) -> dict[str, Any]:
-    """Return ``done_bytes`` and ``size_bytes`` of a running wipe, empty if there is none; raises FILE_UNUSABLE."""
+    """Return ``done_bytes`` and ``size_bytes`` of a running wipe, empty if there is none.
+
+    Raises FILE_UNUSABLE.
+    """
     if not paths.progress.exists():
         return {}
     members: dict[str, Any] = json.loads(read_bytes(paths.progress))

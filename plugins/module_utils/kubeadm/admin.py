@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Client certificates of admins: short-lived, outside the system: groups, for keys that stay on the admin's machine."""
+"""Client certificates of admins: short-lived, not in a group of the system, for keys of the admin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _LIMIT = 1 << 16
 
 
 def groups_of(name: str, groups: Sequence[str] | None) -> tuple[str, ...]:
-    """Return ``groups`` without duplicates. ``None`` means ADMIN_GROUP for the site's own admin, else no group."""
+    """Return ``groups`` without duplicates.
+
+    ``None`` means ADMIN_GROUP for the site's own admin, else no group.
+    """
     if groups is None:
         return (ADMIN_GROUP,) if name == _SITE_ADMIN else ()
     return tuple(dict.fromkeys(groups))
@@ -66,10 +69,11 @@ def issue_admin_certificate(
     name: str | None = None,
     groups: Sequence[str] = (ADMIN_GROUP,),
 ) -> bytes:
-    """Return a client certificate (PEM) for the key of ``request`` (PEM), in ``groups``, valid for ``hours``.
+    """Return a client certificate (PEM) for the key of ``request`` (PEM).
 
-    Only the key and the single common name of the request are used. The common name must be ``name`` if ``name`` is
-    given. Raises ADMIN_REQUEST_INVALID, and the errors of `require_subject`.
+    The subject has ``groups``, and the certificate is valid for ``hours``. Only the key and the single common name of
+    the request are used. The common name must be ``name`` if ``name`` is given. Raises ADMIN_REQUEST_INVALID, and the
+    errors of `require_subject`.
     """
     wanted = _parsed(request)
     names = wanted.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)

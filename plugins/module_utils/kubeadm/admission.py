@@ -163,7 +163,10 @@ class AdmissionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionPlan:
-    """The current identity and the merge patch that makes the requested change. An empty patch changes nothing."""
+    """The current identity and the merge patch that makes the requested change.
+
+    An empty patch changes nothing.
+    """
 
     identity: Mapping[str, Any]
     patch: Mapping[str, Any]
@@ -175,11 +178,12 @@ class AdmissionPlan:
 
     @property
     def certificate_until(self) -> str:
-        """The time by which every certificate from a ticket has expired (ISO 8601); empty if there was no ticket.
+        """The time by which every certificate from a ticket has expired (ISO 8601).
 
-        The time is counted from the expiry of the last ticket, a quarter of an hour after the certificate was issued,
-        so it is never too early. Pushed evidence issues no certificate. The kubelet certificate that kubeadm made on
-        the first control plane is not covered, because it came without a ticket.
+        The result is empty if there was no ticket. The time is counted from the expiry of the last ticket, a quarter of
+        an hour after the certificate was issued, so it is never too early. Pushed evidence issues no certificate. The
+        kubelet certificate that kubeadm made on the first control plane is not covered, because it came without a
+        ticket.
         """
         expires = self.identity.get("status", {}).get("tickets", {}).get("expires", "")
         return (datetime.fromisoformat(expires) + _CERTIFICATE_LIFE).isoformat() if expires else ""
@@ -189,14 +193,15 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], change: AdmissionCha
     """Return the plan of the change.
 
     Raises `PolicyError`:
-    IDENTITY_NOT_FOUND if no identity or several identities match the name;
-    IDENTITY_REVOKED if the identity is revoked, because only the policy can admit it again;
-    IDENTITY_NAME_WANTED if a waiting machine has no node name yet;
-    IDENTITY_AMBIGUOUS if another machine has the node name;
-    EK_ALIAS_TAKEN if the machine's key is the second key of another machine;
-    IDENTITY_NEEDS_SIGNATURE for a control plane, because only the site's signed policy approves it;
-    IDENTITY_LAST_CONTROL_PLANE if no other approved control plane exists;
-    HELD_KEYS_NOT_ROTATED for a compromised control plane if the admin names no CA to rotate.
+
+    - IDENTITY_NOT_FOUND if no identity or several identities match the name.
+    - IDENTITY_REVOKED if the identity is revoked: only the policy can admit it again.
+    - IDENTITY_NAME_WANTED if a waiting machine has no node name yet.
+    - IDENTITY_AMBIGUOUS if another machine has the node name.
+    - EK_ALIAS_TAKEN if the machine's key is the second key of another machine.
+    - IDENTITY_NEEDS_SIGNATURE for a control plane: only the site's signed policy approves it.
+    - IDENTITY_LAST_CONTROL_PLANE if no other approved control plane exists.
+    - HELD_KEYS_NOT_ROTATED for a compromised control plane if the admin names no CA to rotate.
     """
     identity = _find(identities, change.name)
     if change.compromised and not _held_authority(identity, change):

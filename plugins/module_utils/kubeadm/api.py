@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Client of the API server with the kubelet's credential: reads the node's own Node object and writes conditions."""
+"""Client of the API server with the kubelet's credential: reads its Node and writes conditions of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class NodeReader(Protocol):
     """Reads one Node object."""
 
     def node(self, name: str) -> NodeView | None:
-        """Return the object, or None if it does not exist; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
+        """Return the object, or None if it does not exist.
+
+        Raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED.
+        """
 
 
 class Health(Protocol):
@@ -162,7 +165,10 @@ class KubeconfigNodeReader:
 
 
 class KubeconfigNodeWriter(KubeconfigNodeReader):
-    """Reads and writes the conditions of the kubelet's own Node. The API server refuses writes to other Nodes."""
+    """Reads and writes the conditions of the kubelet's own Node.
+
+    The API server refuses writes to other Nodes.
+    """
 
     def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
         """Return the conditions of Node ``name``, or None if the Node does not exist; raises as `node` does."""
@@ -170,9 +176,9 @@ class KubeconfigNodeWriter(KubeconfigNodeReader):
         return None if body is None else _conditions(body)
 
     def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
-        """Merge one condition by its type into the status of Node ``name``, as the kubelet does; raises as `node` does.
+        """Merge one condition by its type into the status of Node ``name``, as the kubelet does.
 
-        A Node that was deleted in the meantime is no error.
+        Raises as `node` does. A Node that was deleted in the meantime is no error.
         """
         patch = {"status": {"conditions": [condition]}}
         _checked(*self._request("PATCH", f"{_NODES}/{name}/status", patch=patch), verb="write", what=f"Node {name}")
@@ -204,7 +210,10 @@ def wait_ready(health: Health, *, clock: Clock, timeout_seconds: float = READY_T
 
 
 def wait_registered(reader: NodeReader, name: str, *, boot_id: str, clock: Clock, timeout_seconds: float) -> NodeView:
-    """Wait until Node ``name`` reports the boot ``boot_id`` (another boot is stale); raises NODE_NOT_REGISTERED."""
+    """Wait until Node ``name`` reports the boot ``boot_id`` (another boot is stale).
+
+    Raises NODE_NOT_REGISTERED.
+    """
     deadline = clock.monotonic() + timeout_seconds
     last = "there is none"
     while True:

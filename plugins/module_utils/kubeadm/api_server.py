@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API server of this control plane: its arguments in the manifest, and the encryption file that it uses.
+"""The API server of this control plane: its arguments, and the encryption file that it uses.
 
 The API server reads the encryption file again once a minute. A metric holds the hash of the file in use.
 """
@@ -63,10 +63,10 @@ class ApiServer:
         return self._kubectl.raw("/metrics", server=self._url())
 
     def name_encryption_file(self) -> bool:
-        """Add the encryption file to the manifest, which restarts the API server; return whether it was missing.
+        """Add the encryption file to the manifest, which restarts the API server.
 
-        Raises CONTROL_PLANE_MANIFEST_MALFORMED if the manifest is not kubeadm's, or does not mount the file's
-        directory.
+        Returns whether it was missing. Raises CONTROL_PLANE_MANIFEST_MALFORMED if the manifest is not kubeadm's, or
+        does not mount the file's directory.
         """
         if self.names_encryption_file:
             return False
@@ -74,7 +74,10 @@ class ApiServer:
         return write_atomic(self._manifest_path, manifest.encode(), mode=_MODE)
 
     def wait(self, content: bytes) -> None:
-        """Wait until the API server uses ``content``; raises ENCRYPTION_NOT_TAKEN. Failed requests are retried."""
+        """Wait until the API server uses ``content``; raises ENCRYPTION_NOT_TAKEN.
+
+        Failed requests are retried.
+        """
         deadline = self._clock.monotonic() + TAKEN_SECONDS
         last = "it uses another file"
         while self._clock.monotonic() < deadline:
@@ -111,7 +114,10 @@ class ApiServer:
 
 
 def used_files(metrics: str) -> frozenset[str]:
-    """Return the SHA-256 of the encryption file in use from an API server's metrics; empty if it uses no file."""
+    """Return the SHA-256 of the encryption file in use from an API server's metrics.
+
+    The result is empty if the API server uses no file.
+    """
     return frozenset(_USED.findall(metrics))
 
 

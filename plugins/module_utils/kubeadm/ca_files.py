@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The CA files of one control plane: read them, stage successors, trust successors, and sign with successors.
+"""The CA files of one control plane: read them, then stage, trust and activate successors.
 
     /etc/kubernetes/pki                     the files in use; each file is written by one rename
     /etc/kubernetes/attested-authorities    the staged successors, and a hash of the files that the components run
@@ -83,7 +83,10 @@ class AuthorityFiles:
         return {one.name: self._staged_one(one) for one in AUTHORITIES} if self._staging.exists() else {}
 
     def make(self) -> None:
-        """Make and stage a successor of each authority unless successors are staged; no component uses them yet."""
+        """Make and stage a successor of each authority unless successors are staged.
+
+        No component uses them yet.
+        """
         now = self._clock.now()
         if not self._staging.exists():
             self.stage({one.name: make_successor(self._read(one.public), now=now) for one in AUTHORITIES})
@@ -206,7 +209,7 @@ class AuthorityFiles:
 
 
 def observe_kubelet(paths: KubernetesPaths, *, name: str) -> KubeletAuthorities:
-    """Return the CAs that the kubelet of node ``name`` trusts, and the CA that signed its client certificate.
+    """Return the CAs that the kubelet of node ``name`` trusts, and the CA of its client certificate.
 
     Raises AUTHORITY_UNUSABLE, FILE_UNUSABLE, KUBECONFIG_MALFORMED.
     """
@@ -261,7 +264,7 @@ def _certified(name: str) -> bool:
 
 
 class Services(Protocol):
-    """The other services of this machine that read the CAs only at start: the kubelet and the key service."""
+    """The other services that read the CAs only when they start: the kubelet and the key service."""
 
     def restart(self) -> None:
         """Restart the services; raises if one does not start."""

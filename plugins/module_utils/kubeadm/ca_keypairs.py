@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CA certificates and keys as PEM: name them, split and join files, and make a successor of the same kind."""
+"""CA certificates and keys as PEM: name them, split and join files, and make successors."""
 
 from __future__ import annotations
 
@@ -33,14 +33,20 @@ _PEM = serialization.Encoding.PEM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Successor:
-    """A new key of one authority, in PEM: ``public`` is a CA certificate or a bare public key, ``private`` the key."""
+    """A new key of one authority, in PEM.
+
+    ``public`` is a CA certificate or a bare public key, ``private`` is the private key.
+    """
 
     public: bytes
     private: bytes = field(repr=False)
 
 
 def split(data: bytes) -> dict[str, bytes]:
-    """Return the certificates or public keys of a PEM file by key name, in order; raises AUTHORITY_UNUSABLE if none."""
+    """Return the certificates or public keys of a PEM file by key name, in order.
+
+    Raises AUTHORITY_UNUSABLE if there is none.
+    """
     blocks = [match[0] + b"\n" for match in _BLOCK.finditer(data)]
     if not blocks:
         raise unusable("expected a certificate or a public key in PEM, found none")
@@ -48,7 +54,10 @@ def split(data: bytes) -> dict[str, bytes]:
 
 
 def join(names: Iterable[str], known: Mapping[str, bytes]) -> bytes:
-    """Return one PEM file with the named certificates or keys in order; raises AUTHORITY_UNUSABLE if one is unknown."""
+    """Return one PEM file with the named certificates or keys in order.
+
+    Raises AUTHORITY_UNUSABLE if one is unknown.
+    """
     wanted = tuple(names)
     missing = [name for name in wanted if name not in known]
     if missing or not wanted:
@@ -73,12 +82,15 @@ def public_key(block: bytes) -> Any:
 
 
 def private_name(data: bytes) -> str:
-    """Return the name of a private key in PEM; raises AUTHORITY_UNUSABLE with a message that never quotes the key."""
+    """Return the name of a private key in PEM.
+
+    Raises AUTHORITY_UNUSABLE with a message that never quotes the key.
+    """
     return key_name(_private(data).public_key())
 
 
 def signer_of(certificate: bytes, authorities: Mapping[str, bytes]) -> str:
-    """Return the name of the CA in ``authorities`` that signed the first certificate of a PEM, or "" if none did."""
+    """Return the name of the CA that signed the first certificate of a PEM, or "" if none did."""
     leaf = _certificate(certificate)
     for name, pem in authorities.items():
         try:
@@ -109,9 +121,10 @@ def require_pair(successor: Successor, *, certified: bool) -> str:
 
 
 def make_successor(before: bytes, *, now: datetime) -> Successor:
-    """Return a new key of the same kind as the first key in ``before``, with a certificate if ``before`` has one.
+    """Return a new key of the same kind as the first key in ``before``.
 
-    The name of the key is added to a CA's subject, so that the subjects of the old and the new CA differ.
+    If ``before`` is a certificate, the successor has a certificate too. The name of the key is added to a CA's subject,
+    so that the subjects of the old and the new CA differ.
     """
     (block, *_others) = split(before).values()
     key = _make_key(public_key(block))

@@ -49,7 +49,10 @@ _NAME = "attested-renewal"
 
 
 class KeptFiles:
-    """The directory of the copies. It is below kubeadm's directory, so a reset of the machine removes both."""
+    """The directory of the copies.
+
+    It is below kubeadm's directory, so a reset of the machine removes both.
+    """
 
     def __init__(self, paths: KubernetesPaths) -> None:
         """Store the paths."""
@@ -119,7 +122,7 @@ WINDOW = timedelta(days=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """The certificates to renew (``due``), and the CAs (``ending``: file name, end) that an admin has to replace."""
+    """The certificates to renew, and the CAs (file name, end) that an admin has to replace."""
 
     due: tuple[Leaf, ...]
     ending: tuple[tuple[str, datetime], ...] = ()
@@ -138,7 +141,7 @@ class RenewalPlan:
         return tuple(leaf for leaf in self.due if leaf.certificate.component == component)
 
     def require_lasting(self) -> None:
-        """Raise CONTROL_PLANE_CA_ENDS if a CA ends within the renewal window of the certificates that it signs."""
+        """Raise CONTROL_PLANE_CA_ENDS if a CA ends within the renewal window of its certificates."""
         if self.ending:
             shown = ", ".join(f"{name} until {ends:%Y-%m-%dT%H:%M:%SZ}" for name, ends in self.ending)
             raise KubeadmError(
@@ -148,7 +151,10 @@ class RenewalPlan:
 
 
 def window_of(leaf: Leaf) -> timedelta:
-    """Return how long before its end a certificate is renewed: two months, or a third of its lifetime if shorter."""
+    """Return how long before its end a certificate is renewed.
+
+    This is two months, or a third of the lifetime if that is shorter.
+    """
     return min(WINDOW, (leaf.ends - leaf.begins) / 3)
 
 
@@ -232,9 +238,10 @@ class Members(Protocol):
 
 
 def read_leaves(paths: KubernetesPaths) -> tuple[Leaf, ...]:
-    """Return every certificate of this control plane; after an interrupted renewal, the copy from before it.
+    """Return every certificate of this control plane.
 
-    Raises CONTROL_PLANE_CERTIFICATE_MALFORMED with all certificates that are missing or unreadable.
+    After an interrupted renewal, the copies are read instead of the files. Raises CONTROL_PLANE_CERTIFICATE_MALFORMED
+    with all certificates that are missing or unreadable.
     """
     kept = KeptFiles(paths)
     found, problems = [], []
@@ -276,10 +283,11 @@ class ControlPlaneRenewal:
     def apply(self, todo: RenewalPlan) -> tuple[Step, ...]:
         """Renew the planned certificates, one component after the other; the first failure stops the run.
 
-        Raises NODELOCK_NOT_HELD, the errors of `Turns` and `Members`,
-        CONTROL_PLANE_COMPONENT_UNHEALTHY (a component was unhealthy before its renewal, nothing of it was changed),
-        CONTROL_PLANE_RENEWAL_FAILED (the old files are restored),
-        CONTROL_PLANE_RENEWAL_UNDONE (the old files are restored and the component was restarted with them).
+        Raises NODELOCK_NOT_HELD, the errors of `Turns` and `Members`, and:
+
+        - CONTROL_PLANE_COMPONENT_UNHEALTHY: a component was unhealthy before its renewal; its files are unchanged.
+        - CONTROL_PLANE_RENEWAL_FAILED: the old files are restored.
+        - CONTROL_PLANE_RENEWAL_UNDONE: the old files are restored, and the component was restarted with them.
         """
         if not todo:
             return ()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The certificates of a control plane that kubeadm issues for one year: file, CA, and the component that uses it."""
+"""The certificates that kubeadm issues for a control plane: file, CA, and the component that uses it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORDER = (NO_COMPONENT, ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """One certificate: kubeadm's ``name`` for it, its file, the file of its CA, and the static pod to restart.
+    """One certificate: kubeadm's ``name`` for it, its file, its CA's file, and the static pod to restart.
 
     Paths are relative to the root of the machine. A file `*.conf` is a kubeconfig with embedded certificate and key.
     """

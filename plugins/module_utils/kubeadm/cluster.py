@@ -46,7 +46,10 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def pinned(node: NodeSpec, paths: KubernetesPaths) -> NodeSpec:
-    """Return the node with patches for image digests if the machine has digests; raises IMAGE_PINS_MALFORMED."""
+    """Return the node with patches for image digests if the machine has digests.
+
+    Raises IMAGE_PINS_MALFORMED.
+    """
     return dataclasses.replace(node, patches=str(patches_directory(paths))) if read_pins(paths) else node
 
 
@@ -59,13 +62,19 @@ def write_patches(paths: KubernetesPaths) -> None:
 
 
 def read_pins(paths: KubernetesPaths) -> dict[str, str]:
-    """Return the image of each static pod as repository:tag@digest; empty on a machine prepared without digests."""
+    """Return the image of each static pod as repository:tag@digest.
+
+    The result is empty on a machine that was prepared without digests.
+    """
     place = paths.image_pins
     return parse_pins(read_bytes(place, limit=_LIMIT)) if place.exists() else {}
 
 
 def parse_pins(content: bytes) -> dict[str, str]:
-    """Parse the images of a bundle (a list of component, reference, digest); raises IMAGE_PINS_MALFORMED. Pure."""
+    """Parse the images of a bundle (a list of component, reference, digest). Pure.
+
+    Raises IMAGE_PINS_MALFORMED.
+    """
     try:
         (images,) = load_documents(content.decode("utf-8"))
         known = {image["component"]: _pin(image) for image in images if image["component"] in STATIC_PODS}
@@ -139,7 +148,7 @@ class ControlPlane:
 
     @property
     def is_in_clear(self) -> bool:
-        """Whether the API server names no encryption file: the cluster was made before init encrypted Secrets."""
+        """Whether the API server has no encryption file: the cluster is older than that feature."""
         return observe_encryption(self._machine.paths).is_in_clear
 
     def apply(self, todo: Plan, *, until: str | None = None) -> InitOutcome:

@@ -76,7 +76,10 @@ def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
-    """Read the cluster and the name of the key that encrypts new Secrets on this machine; raises KUBECTL_FAILED."""
+    """Read the cluster and the name of the key that encrypts new Secrets on this machine.
+
+    Raises KUBECTL_FAILED.
+    """
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = read_cluster(kubectl).as_result()
     apis = api_versions(kubectl)
@@ -93,9 +96,10 @@ def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: AR
 
 
 def written_with(paths: KubernetesPaths) -> str:
-    """Return the name of the key that encrypts new Secrets, `CLEAR` without a file, "" if the file is unusable.
+    """Return the name of the key that encrypts new Secrets.
 
-    Raises nothing: a module that only reads the cluster must not fail for a file that an admin changed.
+    The result is `CLEAR` without a file, and "" if the file is unusable. Raises nothing: a module that only reads the
+    cluster must not fail for a file that an admin changed.
     """
     place = encryption_path(paths)
     try:

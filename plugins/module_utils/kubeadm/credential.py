@@ -66,14 +66,15 @@ class Validity:
 
     @property
     def is_kubeadms(self) -> bool:
-        """Whether it outlives every ticket's certificate, as kubeadm's certificate of the first control plane does."""
+        """Whether it is valid for longer than a ticket's certificate, so that kubeadm must have issued it."""
         return self.ends - self.begins > LONGER_THAN_ANY_TICKETS
 
     @property
     def renews(self) -> datetime:
-        """When to renew it: one day before its end, or in its last third if it is valid for less than three days.
+        """When to renew the certificate.
 
-        kubeadm's certificate is replaced two days after it was issued.
+        This is one day before its end, or a third of its lifetime if that is shorter. kubeadm's certificate is replaced
+        two days after it was issued.
         """
         if self.is_kubeadms:
             return self.begins + KUBEADMS_IS_KEPT
@@ -83,7 +84,7 @@ class Validity:
 def render_kubeconfig(
     *, server: str, ca: bytes, cluster_name: str, user: str, credential: Path, tls_server_name: str = ""
 ) -> bytes:
-    """Return a kubeconfig for ``server`` (URL) that reads certificate and key from the file ``credential``.
+    """Return a kubeconfig for ``server`` (URL) that names ``credential`` as certificate and key file.
 
     ``tls_server_name`` is the name in the server's certificate, if it differs from the host of the URL.
     """
@@ -104,10 +105,10 @@ def render_kubeconfig(
 
 
 def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock) -> bool:
-    """Write the PEM file and the link ``kubelet-client-current.pem`` to it; return whether anything changed.
+    """Write the PEM file and the link ``kubelet-client-current.pem`` to it.
 
-    The link is replaced by rename, so the kubelet never reads a partial credential. Older files are removed, also those
-    of a run that was killed before its rename.
+    Returns whether anything changed. The link is replaced by rename, so the kubelet never reads a partial credential.
+    Older files are removed, also those of a run that was killed before its rename.
     """
     link = paths.kubelet_credential
     content = credential.to_pem()
@@ -139,7 +140,7 @@ def embedded_credential(kubeconfig: bytes) -> KubeletCredential | None:
 
 
 def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
-    """Move the credential that ``kubeadm init phase kubeconfig`` embedded in kubelet.conf into the PEM file.
+    """Move the credential that kubeadm init embedded in kubelet.conf into the PEM file.
 
     Returns whether anything changed; the kubeconfig then names the link.
     """
@@ -197,13 +198,16 @@ def _malformed(what: str) -> KubeadmError:
 
 
 def remaining_seconds(paths: KubernetesPaths, *, clock: Clock) -> float | None:
-    """Return how long the kubelet's certificate stays valid (negative: expired), or None if there is none."""
+    """Return how long the kubelet's certificate stays valid; negative if expired, None if missing."""
     found = validity(paths)
     return None if found is None else (found.ends - clock.now()).total_seconds()
 
 
 def validity(paths: KubernetesPaths) -> Validity | None:
-    """Return the validity of the kubelet's certificate, or None if there is none; raises KUBECONFIG_MALFORMED."""
+    """Return the validity of the kubelet's certificate, or None if there is none.
+
+    Raises KUBECONFIG_MALFORMED.
+    """
     if not paths.kubelet_credential.exists():
         return None
     try:
@@ -221,7 +225,10 @@ def validity_of(certificate: bytes) -> Validity:
 
 
 def require_pair(credential: KubeletCredential, *, name: str) -> None:
-    """Check that the certificate is for node ``name`` and belongs to the key; raises KUBELET_CREDENTIAL_INVALID."""
+    """Check that the certificate is for node ``name`` and belongs to the key.
+
+    Raises KUBELET_CREDENTIAL_INVALID.
+    """
     try:
         leaf = x509.load_pem_x509_certificate(credential.certificate)
         key = serialization.load_pem_private_key(credential.key, password=None)

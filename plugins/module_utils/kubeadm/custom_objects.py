@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CustomResourceDefinitions and their objects: save them before a change, and put them back if the change loses them.
+"""Save CustomResourceDefinitions and their objects before a change, and put them back after a loss.
 
 Deleting a definition deletes all its objects. Fields that the API server owns are not saved: resource versions,
 generations, creation times, managed fields. An object that is put back gets a new uid, and owner references to it are
@@ -105,9 +105,9 @@ class CustomObjects:
         self._clock = clock
 
     def save(self, names: Iterable[str], *, release: str, namespace: str) -> tuple[Definition, ...]:
-        """Return the definitions with these names and those that the Helm release owns; raises KUBECTL_FAILED.
+        """Return the definitions with these names and those that the Helm release owns.
 
-        Definitions and objects that are being deleted are left out.
+        Raises KUBECTL_FAILED. Definitions and objects that are being deleted are left out.
         """
         wanted = set(names)
         found = [

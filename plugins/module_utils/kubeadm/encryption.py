@@ -45,9 +45,9 @@ class EncryptionAction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionState:
-    """The state of the machine: whether the file exists, etcd has data, and the API server names the file.
+    """The state of the machine: whether the file exists, and whether etcd has data.
 
-    ``configured`` is None if there is no API server.
+    ``configured`` is whether the API server names the file. It is None if there is no API server.
     """
 
     file: bool
@@ -120,10 +120,10 @@ def render_encryption(key: bytes) -> bytes:
 
 
 def require_encryption(content: bytes) -> None:
-    """Raise ENCRYPTION_MALFORMED unless ``content`` encrypts Secrets with secretbox. Messages never quote ``content``.
+    """Raise ENCRYPTION_MALFORMED unless ``content`` encrypts Secrets with secretbox.
 
-    Required are one document of the kind, secrets among its resources, and secretbox as the first provider of secrets,
-    with named keys of 32 bytes. An admin may add further resources and providers.
+    Messages never quote ``content``. Required are one document of the kind, secrets among its resources, and secretbox
+    as the first provider of secrets, with named keys of 32 bytes. An admin may add further resources and providers.
     """
     try:
         (document,) = load_documents(content.decode("utf-8"))

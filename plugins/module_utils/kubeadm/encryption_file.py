@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of `encryption.py` as an ordered list of keys: parse it, render it in another order, name keys. Pure.
+"""The file of `encryption.py` as an ordered list of keys: parse and render it, name keys. Pure.
 
 Each value in etcd holds the *name* of the key that encrypts it, so a name must never mean two keys. The name of every
 key after the first therefore contains a number, which orders the keys by age, and a fingerprint of the key.
@@ -41,7 +41,10 @@ class EncryptionKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionFile:
-    """The keys of one control plane. The first key, or no key if ``clear_first``, encrypts; the others only decrypt."""
+    """The keys of one control plane.
+
+    The first key, or no key if ``clear_first``, encrypts. The other keys only decrypt.
+    """
 
     keys: tuple[EncryptionKey, ...]
     clear_first: bool = False

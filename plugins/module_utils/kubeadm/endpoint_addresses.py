@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Addresses of control planes (host:port), the file that lists them, and the order in which to dial them."""
+"""Addresses of control planes (host:port), the file that lists them, and the order of dialling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _VERSION = 1
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``, ``address:port`` or ``[address]:port``; raises ENDPOINT_INVALID."""
+    """Return host and port of ``host:port``, ``address:port`` or ``[address]:port``.
+
+    Raises ENDPOINT_INVALID.
+    """
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -54,7 +57,7 @@ def literal(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def can_be_control_plane(address: str) -> bool:
-    """Return whether ``address`` can be a control plane: an IP address, not loopback, multicast or link-local."""
+    """Return whether ``address`` is an IP address that is not loopback, multicast or link-local."""
     found = literal(address)
     return found is not None and not (
         found.is_loopback or found.is_unspecified or found.is_multicast or found.is_link_local
@@ -126,7 +129,10 @@ class Choice:
         self.latest = address
 
     def failed(self, address: str, now: float) -> bool:
-        """Record a failure: ``address`` rests, longer each time. Return whether it is the first failure in a row."""
+        """Record a failure: ``address`` rests, longer each time.
+
+        Returns whether it is the first failure in a row.
+        """
         record = self._records.setdefault(address, _Record())
         record.rests_until = now + min(FIRST_REST_SECONDS * 2.0**record.failures, LONGEST_REST_SECONDS)
         record.failures = min(record.failures + 1, _MAX_DOUBLINGS)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent api-endpoint-list`: reads the API servers from the cluster and writes them to a file, on a timer.
+"""`attested-agent api-endpoint-list`: writes the addresses of the API servers to a file.
 
-It reads the endpoints of the Service default/kubernetes with the kubelet's credential. API servers maintain these
-endpoints, and every node may read them. The proxy has no credential, so it reads the file.
+A timer runs it. It reads the endpoints of the Service default/kubernetes with the kubelet's credential. API servers
+maintain these endpoints, and every node may read them. The proxy has no credential, so it reads the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The proxy of the endpoint: listens on loopback, dials addresses in the order of `endpoint_addresses.py`, splices."""
+"""The proxy of the endpoint: listens on loopback, dials control planes, and splices connections."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ class Dialler:
         self._limits = limits
 
     async def connect(self) -> tuple[socket.socket, str]:
-        """Return a connected socket and the address of its control plane (host:port); raises PEER_UNREACHABLE."""
+        """Return a connected socket and the address of its control plane (host:port).
+
+        Raises PEER_UNREACHABLE.
+        """
         tried = 0
         async for address in self._candidates():
             tried += 1

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-api-endpoint`: forwards a loopback port of a worker to a control plane that answers (ADR 0034).
+"""`attested-api-endpoint`: forwards a loopback port of a worker to a control plane (ADR 0034).
 
 It runs as a dynamic user without capabilities and secrets: it forwards TLS connections without decrypting them.
 """
@@ -50,16 +50,17 @@ class ApiEndpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The control planes to dial: addresses in their first order, and names that resolve to further addresses."""
+    """The control planes to dial: addresses in order, and names that resolve to further addresses."""
 
     addresses: tuple[str, ...]
     names: tuple[str, ...]
 
 
 def load_known(config: ApiEndpointConfig, learned: Sequence[str], *, random: Random) -> Known:
-    """Return the control planes to dial: those of the cluster, then those of the site, both shuffled, then names.
+    """Return the control planes to dial.
 
-    Raises ENDPOINT_INVALID, and CONFIG_INVALID if the site configures no control plane or too many.
+    The addresses of the cluster come first, then those of the site, both shuffled. Names come last. Raises
+    ENDPOINT_INVALID, and CONFIG_INVALID if the site configures no control plane or too many.
     """
     entries = [*config.control_planes, *([config.endpoint] if config.endpoint else [])]
     hosts = {entry: parse_address(entry)[0] for entry in entries}
@@ -87,7 +88,10 @@ class Lists:
         self._learned: tuple[str, ...] = ()
 
     def load(self) -> Known:
-        """Read both files again; a malformed list is logged and the last good list stays. Raises as `load_known`."""
+        """Read both files again; a malformed list is logged and the last good list stays.
+
+        Raises as `load_known`.
+        """
         config = load_config(ApiEndpointConfig, self._path)
         self._seen = _stamp(config.list_file)
         if self._seen is not None:
@@ -150,7 +154,10 @@ class Service:
 
 
 async def serve(path: str | Path, *, log: Log, limits: Limits | None = None, listening: Callable[[int], None]) -> None:
-    """Serve until SIGTERM; calls ``listening`` with the port. Raises an `AttestedError` if it cannot serve."""
+    """Serve until SIGTERM; calls ``listening`` with the port.
+
+    Raises an `AttestedError` if it cannot serve.
+    """
     service = Service(
         Lists(path, log=log, random=SystemRandom()), log=log, limits=limits or Limits(), notifier=Notifier()
     )

@@ -34,7 +34,10 @@ class Splice:
         answered: Callable[[], None],
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
-        """Store two connected non-blocking sockets; ``answered`` is called when the server sends its first bytes."""
+        """Store two connected non-blocking sockets.
+
+        ``answered`` is called when the server sends its first bytes.
+        """
         self._client = client
         self._server = server
         self._answered = answered
@@ -46,9 +49,10 @@ class Splice:
         self.server_broke = False
 
     async def run(self, first: bytes) -> None:
-        """Send ``first``, then forward bytes until both sides have closed or one broke; the caller closes the sockets.
+        """Send ``first``, then forward bytes until both sides have closed or one broke.
 
-        If a connection broke or lingered, both sockets are set to reset their connections.
+        The caller closes the sockets. If a connection broke or lingered, both sockets are set to reset their
+        connections.
         """
         try:
             await self._to_server(first)

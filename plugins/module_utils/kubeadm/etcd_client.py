@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The client of etcd: uses the JSON gateway over TLS, with the certificate of kubeadm's etcd health check.
+"""The client of etcd: JSON gateway over TLS, with the certificate of kubeadm's health check.
 
 It needs no program on the machine or in a container. It connects to the member of this machine.
 """
@@ -50,7 +50,10 @@ class EtcdApi(Protocol):
         """Return all members with the health of each; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
 
     def remove(self, member: Member) -> None:
-        """Remove a member; raises ETCD_UNREACHABLE, and ETCD_REFUSED with a retry time if a retry can succeed."""
+        """Remove a member.
+
+        Raises ETCD_UNREACHABLE, and ETCD_REFUSED with a retry time if a retry can succeed.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ class EtcdCredentials:
 
 
 class EtcdGateway:
-    """Calls the member at ``endpoint`` (a URL), and checks the other members at the client URLs that it lists."""
+    """Calls the member at ``endpoint`` (a URL), and checks other members at their client URLs."""
 
     def __init__(self, endpoint: str, credentials: EtcdCredentials) -> None:
         """Store the endpoint and the credential files, which are read at each call."""
@@ -97,7 +100,7 @@ class EtcdGateway:
         self._call("/v3/cluster/member/remove", {"ID": str(member.member_id)})
 
     def require_healthy(self) -> None:
-        """Raise ETCD_MEMBER_UNHEALTHY with every member that is not healthy, has not started, or is a learner."""
+        """Raise ETCD_MEMBER_UNHEALTHY with all members that are unhealthy, not started, or learners."""
         try:
             problems = [f"{one.shown} {one.problem}" for one in self.members() if one.problem]
         except EtcdError as error:
@@ -121,7 +124,10 @@ class EtcdGateway:
             raise _unreachable(self._endpoint, "its status has no revision") from None
 
     def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values from ``first`` up to but excluding ``end``, page by page; raises as `members`."""
+        """Yield keys and values from ``first`` up to but excluding ``end``, page by page.
+
+        Raises as `members`.
+        """
         while True:
             request = {"key": _text(first), "range_end": _text(end), "limit": str(_PAGE)}
             answer = self._call("/v3/kv/range", request, limit=_MAX_PAGE_BYTES, timeout_seconds=_PAGE_SECONDS)

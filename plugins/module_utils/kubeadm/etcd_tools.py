@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snapshots of etcd with its own programs: save a snapshot, prove it with a scratch etcd, restore a member from it.
+"""Snapshots of etcd with its own programs: save, prove with a scratch etcd, and restore a snapshot.
 
 An unencrypted snapshot is stored only in etcd's own directory, next to the data that it copies.
 """
@@ -38,7 +38,7 @@ _CLUSTER = b"/registry/namespaces/kube-system"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """The revision and the policy generation that a scratch etcd returned after its start from a snapshot."""
+    """The revision and the policy generation that a scratch etcd returned from a snapshot."""
 
     revision: int
     policy_generation: int
@@ -54,7 +54,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdTools:
-    """Runs etcd, etcdctl and etcdutl of this machine; ``certificates`` is a directory such as kubeadm's pki/etcd."""
+    """Runs etcd, etcdctl and etcdutl of this machine.
+
+    ``certificates`` is a directory such as kubeadm's pki/etcd.
+    """
 
     runner: Runner
     starter: Starter
@@ -85,7 +88,10 @@ class EtcdTools:
         return before
 
     def restore(self, snapshot: Path, data: Path, member: Member, *options: str) -> None:
-        """Make the data of a one-member cluster from a snapshot; etcdutl checks its digest. Raises COMMAND_FAILED."""
+        """Make the data of a one-member cluster from a snapshot; etcdutl checks its digest.
+
+        Raises COMMAND_FAILED.
+        """
         words = [
             f"--data-dir={data}",
             f"--name={member.name}",
@@ -160,7 +166,7 @@ class EtcdTools:
 
 
 def wait(clock: Clock, read: Callable[[], int], *, seconds: float) -> int | None:
-    """Call ``read`` until etcd answers and return its result, or None if etcd does not answer within ``seconds``."""
+    """Return the result of ``read`` when etcd answers, or None if it does not within ``seconds``."""
     deadline = clock.monotonic() + seconds
     while True:
         try:

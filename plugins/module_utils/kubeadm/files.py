@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of a control plane that kubeadm does not make: files that arguments name, and files from a ticket."""
+"""Files of a control plane that kubeadm does not make: from arguments, and from a ticket."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def record_loaded(paths: KubernetesPaths, content: bytes) -> None:
 
 
 def has_loaded(paths: KubernetesPaths, content: bytes) -> bool:
-    """Return whether ``content`` is the admission file, and the API server of this machine started with it."""
+    """Return whether ``content`` is the admission file with which the API server started."""
     record, place = paths.admission_taken, admission_path(paths)
     wanted = hashlib.sha256(content).hexdigest().encode()
     return (

@@ -97,7 +97,10 @@ class KubeletUnit:
         self._systemctl("disable", "--quiet", "--now", _UNIT, check=False)
 
     def require_active(self) -> None:
-        """Raise KUBELET_NOT_RUNNING unless the unit runs (a start whose condition fails is no error of systemctl)."""
+        """Raise KUBELET_NOT_RUNNING unless the unit runs.
+
+        A start whose condition fails is no error of systemctl.
+        """
         if not self.is_active():
             raise KubeadmError("expected the kubelet to run, it does not", reason=Reason.KUBELET_NOT_RUNNING)
 
@@ -117,7 +120,7 @@ def installed_version(runner: Runner, *, wanted: str) -> str:
 
 
 def require_prepared(runner: Runner, *, version: str, member: bool = False) -> None:
-    """Raise RELEASE_NOT_PREPARED unless kubeadm and kubelet of this machine have the ``version`` of its ticket.
+    """Raise RELEASE_NOT_PREPARED unless kubeadm and kubelet have the ``version`` of the ticket.
 
     A ``member`` that starts again may be before or after its own upgrade. Its kubelet may be up to three minor versions
     older, or one newer, because tickets get a new version last (docs/adr/0073).

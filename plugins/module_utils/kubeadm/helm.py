@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run Helm 4, in the version that the cluster pins; an admin can manage the releases with plain `helm` afterwards."""
+"""Run Helm 4, in the version that the cluster pins.
+
+An admin can manage the releases with plain `helm` afterwards.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,10 @@ class Helm:
 
 
 def definitions_in(manifest: str) -> tuple[str, ...]:
-    """Return the names of the CustomResourceDefinitions in a manifest as Helm prints it; raises ADDON_FAILED."""
+    """Return the names of the CustomResourceDefinitions in a manifest as Helm prints it.
+
+    Raises ADDON_FAILED.
+    """
     return tuple(
         name
         for part in _DOCUMENTS.split(manifest)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the cluster: its nodes with their identities, waiting machines, and objects that must not exist."""
+"""Read the cluster: nodes with identities, waiting machines, and objects that must not exist."""
 
 from __future__ import annotations
 
@@ -120,9 +120,10 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
 
 
 def api_versions(kubectl: Kubectl) -> dict[str, str]:
-    """Return the version of each API server by the name of its node, from the tag of its image; raises KUBECTL_FAILED.
+    """Return the version of each API server by the name of its node, from the tag of its image.
 
-    An image without a tag has no row. The kubelet of a control plane may be older than its API server.
+    Raises KUBECTL_FAILED. An image without a tag has no row. The kubelet of a control plane may be older than its API
+    server.
     """
     pods = kubectl.read(("pods",), "--namespace=kube-system", "--selector=component=kube-apiserver")
     images = {one["spec"].get("nodeName", ""): str(one["spec"]["containers"][0].get("image", "")) for one in pods}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run kubectl, in the version that the cluster pins: apply the site's objects, read and write other objects."""
+"""Run kubectl, in the version that the cluster pins, to read and write objects."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ class Kubectl:
 
     @classmethod
     def of_a_module(cls, kubeconfig: str, runner: Runner | None = None) -> Kubectl:
-        """Return the kubectl of a module; with this control plane's admin kubeconfig it uses the local API server.
+        """Return the kubectl of a module.
 
-        The endpoint's name may lead to a control plane that is lost or does not answer.
+        With this control plane's admin kubeconfig it uses the local API server, because the endpoint's name may lead to
+        a control plane that is lost or does not answer.
         """
         return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=local_server(kubeconfig))
 
@@ -122,18 +123,27 @@ class Kubectl:
         self._checked("create", "-f", "-", stdin=json.dumps(document))
 
     def write_all(self, documents: Sequence[Mapping[str, Any]], *words: str) -> str:
-        """Create objects, or run the verb in ``words`` on them; return the last lines of kubectl if any failed."""
+        """Create objects, or run the verb in ``words`` on them.
+
+        Returns the last lines of kubectl if any failed.
+        """
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
         options = ("--validate=ignore", f"--field-manager={FIELD_MANAGER}", "--output=name", "-f", "-")
         result = self._run(*(words or ("create",)), *options, stdin=content)
         return "" if result.returncode == 0 else last_lines(result)
 
     def replace(self, document: Mapping[str, Any]) -> None:
-        """Replace an object; raises KUBECTL_FAILED, also if it changed since the resource version in ``document``."""
+        """Replace an object.
+
+        Raises KUBECTL_FAILED, also if it changed since the resource version in ``document``.
+        """
         self._checked("replace", "-f", "-", stdin=json.dumps(document))
 
     def write_again(self, kind: str, names: Sequence[str], *, namespace: str) -> str:
-        """Make the API server write objects again without a change; return the last lines of kubectl if any failed."""
+        """Make the API server write objects again without a change.
+
+        Returns the last lines of kubectl if any failed.
+        """
         words = (kind, *names, f"--namespace={namespace}", "--type=merge", "--patch={}", "--output=name")
         result = self._run("patch", *words)
         return "" if result.returncode == 0 else last_lines(result)
@@ -201,7 +211,7 @@ class Kubectl:
 
 
 def local_server(kubeconfig: str) -> str:
-    """Return the URL of the local API server if ``kubeconfig`` is this control plane's admin kubeconfig, else ""."""
+    """Return the URL of the local API server, or "" if ``kubeconfig`` is not the local admin kubeconfig."""
     return _OWN_SERVER if Path(kubeconfig) == KubernetesPaths().admin_config else ""
 
 

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse certificates and verify a renewed certificate against the old one; takes bytes and reads no files."""
+"""Parse certificates and verify a renewed certificate against the old one.
+
+The functions take bytes and read no files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One certificate of the table: its serial number (hex), and the validity of the certificate and its CA."""
+    """One certificate of the table: its serial number (hex), its validity, and that of its CA."""
 
     certificate: Certificate
     serial: str
@@ -52,7 +55,10 @@ def parse_leaf(certificate: Certificate, pem: bytes, authority: bytes) -> Leaf:
 
 
 def split_kubeconfig(data: bytes) -> KubeletCredential:
-    """Return certificate and key (PEM) from a kubeconfig; raises `ValueError` if the kubeconfig names files."""
+    """Return certificate and key (PEM) from a kubeconfig.
+
+    Raises `ValueError` if the kubeconfig names files.
+    """
     try:
         found = embedded_credential(data)
     except KubeadmError as error:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A further control plane: ``kubeadm join`` with the files of a ticket, without a token and without a certificate key.
+"""A further control plane: ``kubeadm join`` with the files of a ticket.
 
-Its kubelet uses the API server of its own machine, as on the first control plane (`ControlPlaneKubeletLocalMode`).
-kubeadm finds the running cluster with a separate discovery file.
+It needs no token and no certificate key. Its kubelet uses the API server of its own machine, as on the first control
+plane (`ControlPlaneKubeletLocalMode`). kubeadm finds the running cluster with a separate discovery file.
 """
 
 from __future__ import annotations

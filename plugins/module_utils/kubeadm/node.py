@@ -31,7 +31,7 @@ _OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf", "FileAvailable--etc-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMaterial:
-    """The parts of a ticket that kubeadm needs: API endpoint (host:port), CA (PEM), the kubelet's credential.
+    """The parts of a ticket for kubeadm: API endpoint (host:port), CA (PEM), the kubelet's credential.
 
     ``control_plane_files``: the files that control planes share, by name relative to /etc/kubernetes; empty for a
     worker.
@@ -65,7 +65,10 @@ class Worker:
         return self._operation.plan()
 
     def write(self, material: JoinMaterial) -> bool:
-        """Write credential and kubeconfig; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
+        """Write credential and kubeconfig; return whether anything changed.
+
+        Raises KUBELET_CREDENTIAL_INVALID.
+        """
         changed = place_credential(material, self._node, self._machine)
         paths = self._machine.paths
         server, name = _server(material, self._node)
@@ -82,7 +85,10 @@ class Worker:
 
 
 def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -> bool:
-    """Write the kubelet's certificate and key; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
+    """Write the kubelet's certificate and key; return whether anything changed.
+
+    Raises KUBELET_CREDENTIAL_INVALID.
+    """
     require_pair(material.credential, name=node.name)
     make_directory(machine.paths.kubernetes, mode=0o755)
     return place(material.credential, machine.paths, clock=machine.clock)

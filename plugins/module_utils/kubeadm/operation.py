@@ -95,7 +95,7 @@ def _malformed(message: str) -> KubeadmError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The state of the machine: the journal, the existing files of `witnesses`, and whether the kubelet runs."""
+    """The state of the machine: the journal, existing files of `witnesses`, whether the kubelet runs."""
 
     progress: Progress | None
     files: frozenset[PurePosixPath]
@@ -190,7 +190,10 @@ MEMBER_OPERATION = "join-control-plane"
 
 
 def is_control_plane(machine: Machine) -> bool:
-    """Return whether this machine began an init or a join as control plane; raises NODE_JOURNAL_MALFORMED."""
+    """Return whether this machine began an init or a join as control plane.
+
+    Raises NODE_JOURNAL_MALFORMED.
+    """
     progress = machine.journal.load()
     return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
@@ -200,7 +203,10 @@ def _nothing_to_wait_for() -> None:
 
 
 class Operation:
-    """Runs ``kubeadm init`` or ``kubeadm join`` as phases: plan, then apply. A run after a kill continues."""
+    """Runs ``kubeadm init`` or ``kubeadm join`` as phases: plan, then apply.
+
+    A run after a kill continues.
+    """
 
     def __init__(
         self,
@@ -244,7 +250,10 @@ class Operation:
         return plan(self._table, observed, config_sha256=self.config_sha256)
 
     def apply(self, todo: Plan, *, until: str | None = None) -> tuple[Step, ...]:
-        """Run ``todo`` up to and including phase ``until``; raises NODELOCK_NOT_HELD unless the machine is locked."""
+        """Run ``todo`` up to and including phase ``until``.
+
+        Raises NODELOCK_NOT_HELD unless the machine is locked.
+        """
         self._require_known(until)
         if not todo:
             return ()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""kubeadm's phases as tables in their order: name, title, command, and the files that show that a phase is complete."""
+"""Tables of kubeadm's phases in order: name, title, command, and the files of a complete phase."""
 
 from __future__ import annotations
 

@@ -46,9 +46,10 @@ def set_arguments(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = 
 def change_configuration(
     kubectl: Kubectl, change: Callable[[dict[str, Any]], bool], *, check_mode: bool = False
 ) -> bool:
-    """Change kubeadm's ClusterConfiguration for later control planes; return whether ``change`` changed it.
+    """Change kubeadm's ClusterConfiguration for later control planes.
 
-    Raises KUBECTL_FAILED, also if another client changed the ConfigMap meanwhile, and CONTROL_PLANE_MANIFEST_MALFORMED.
+    Returns whether ``change`` changed it. Raises KUBECTL_FAILED, also if another client changed the ConfigMap
+    meanwhile, and CONTROL_PLANE_MANIFEST_MALFORMED.
     """
     (document,) = kubectl.read_one(*_CONFIG)
     data = document.get("data", {})
@@ -118,7 +119,10 @@ class PlaneEncryption:
         return {key.name: key.secret for key in self._pick(names, given={})}
 
     def arrange(self, order: Sequence[str], *, given: Mapping[str, bytes]) -> EncryptionFile:
-        """Return the file with the keys in ``order``, from this machine or ``given``; raises ENCRYPTION_KEY_MISSING."""
+        """Return the file with the keys in ``order``, from this machine or ``given``.
+
+        Raises ENCRYPTION_KEY_MISSING.
+        """
         names = [name for name in order if name != CLEAR]
         return EncryptionFile(keys=self._pick(names, given=given), clear_first=order[0] == CLEAR)
 
@@ -168,7 +172,10 @@ class PlaneEncryption:
 
 
 def encryption_arguments(present: Mapping[str, str], *, path: str) -> dict[str, str]:
-    """Return the arguments that name the encryption file; empty if the ``present`` arguments already name one."""
+    """Return the arguments that name the encryption file.
+
+    The result is empty if the ``present`` arguments already name one.
+    """
     if ENCRYPTION_ARGUMENT in present:
         return {}
     return {ENCRYPTION_ARGUMENT: path, f"{ENCRYPTION_ARGUMENT}-automatic-reload": "true"}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of API servers for Pods and Services: the Pod Security level and the exempt namespaces. Pure.
+"""The rules of API servers for Pods: the Pod Security level and the exempt namespaces. Pure.
 
 Without a level, a user who may create a Pod in one namespace can read the keys of the machine that runs the Pod.
 """
@@ -28,7 +28,7 @@ _PLUGIN = "PodSecurity"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSecurity:
-    """The level (of `LEVELS`) of every namespace without own labels, except ``exempt`` namespaces and kube-system."""
+    """The level (of `LEVELS`) of namespaces without own labels, and the ``exempt`` namespaces."""
 
     level: str = BASELINE
     exempt: tuple[str, ...] = ()

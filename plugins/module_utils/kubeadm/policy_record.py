@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The implementation of the module `policy_record`: read or update a control plane's record of the policy."""
+"""The implementation of the module `policy_record`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _GROUP = "attested-kubernetes.dev"
 
 
 def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Read the record, or send the given policy to the key service of this control plane; raises its refusal."""
+    """Read the record, or send the given policy to the key service of this control plane.
+
+    Raises the refusal of the key service.
+    """
     client = PolicyClient(params["socket"])
     if params["policy"] is None:
         return _read(client, Kubectl.of_a_module(params["kubeconfig"]))

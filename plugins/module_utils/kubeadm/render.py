@@ -126,9 +126,10 @@ def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths)
 
 
 def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool = False) -> bytes:
-    """Return the document of ``kubeadm join --config``: discovery by file, no token; raises OPTION_INVALID.
+    """Return the document of ``kubeadm join --config``: discovery by file, no token.
 
-    A control plane has a separate discovery file, because its kubelet's kubeconfig names its own API server.
+    Raises OPTION_INVALID. A control plane has a separate discovery file, because its kubelet's kubeconfig names its own
+    API server.
     """
     require_valid_node(node)
     discovery = paths.discovery_config if control_plane else paths.kubelet_config
@@ -150,7 +151,7 @@ def render_authentication() -> bytes:
 
 
 def authentication_configuration(authenticators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the document of kind AuthenticationConfiguration, with the JWT ``authenticators`` if there are any."""
+    """Return the document of kind AuthenticationConfiguration with the JWT ``authenticators``, if any."""
     return {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AuthenticationConfiguration",
@@ -189,9 +190,10 @@ def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
 
 
 def plugin_arguments(present: Mapping[str, str], paths: KubernetesPaths) -> dict[str, str] | None:
-    """Return the arguments that set the rules for Pods and Services, for an API server with arguments ``present``.
+    """Return the arguments that set the rules for Pods and Services.
 
-    Plugins that an admin added stay. Returns None if the API server has another admission configuration.
+    ``present`` are the arguments of the API server. Plugins that an admin added stay. Returns None if the API server
+    has another admission configuration.
     """
     place = str(admission_path(paths))
     if present.get(_CONFIGURATION, place) != place:
@@ -206,7 +208,10 @@ def admission_file(pods: PodSecurity) -> bytes:
 
 
 def admission_path(paths: KubernetesPaths) -> Path:
-    """Return the path of the admission configuration; a further control plane gets the file with its ticket."""
+    """Return the path of the admission configuration.
+
+    A further control plane gets the file with its ticket.
+    """
     return paths.kubernetes / "attested/admission.yaml"
 
 
@@ -221,7 +226,7 @@ def encryption_path(paths: KubernetesPaths) -> Path:
 
 
 def ignored_checks(node: NodeSpec) -> tuple[str, ...]:
-    """Return the preflight checks to ignore: those of the admin, and the cgroup check if cgroup v1 is allowed."""
+    """Return the preflight checks to ignore, with the cgroup check if cgroup v1 is allowed."""
     extra = (_CGROUP_V1_CHECK,) if node.allow_cgroup_v1 else ()
     return tuple(sorted({*node.ignore_preflight_errors, *extra}))
 

@@ -50,7 +50,10 @@ LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
-    """The files, directories, network links and nftables tables to remove; ``kubeadm``: whether kubeadm was used."""
+    """The files, directories, network links and nftables tables to remove.
+
+    ``kubeadm`` is whether kubeadm was used on the machine.
+    """
 
     kubeadm: bool
     paths: tuple[PurePosixPath, ...]
@@ -82,10 +85,11 @@ class Reset:
         )
 
     def apply(self, todo: ResetPlan) -> tuple[str, ...]:
-        """Remove everything in ``todo`` and return warnings for the admin; raises RESET_INCOMPLETE with what is left.
+        """Remove everything in ``todo`` and return warnings for the admin.
 
-        A container that the kubelet requested last may start after kubeadm has stopped the others, and write its
-        nftables tables again. So kubeadm is run again if anything is left, which stops that container too.
+        Raises RESET_INCOMPLETE with what is left. A container that the kubelet requested last may start after kubeadm
+        has stopped the others, and write its nftables tables again. So kubeadm is run again if anything is left, which
+        stops that container too.
         """
         warnings, left = self._remove(todo), self.plan()
         for _again in range(_MORE_ROUNDS):

@@ -107,7 +107,10 @@ _MAX_AUTHENTICATORS = 64
 
 
 def parse_arguments(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the arguments that a site adds, by component and name; raises CONFIG_INVALID with every problem."""
+    """Return the arguments that a site adds, by component and name.
+
+    Raises CONFIG_INVALID with every problem.
+    """
     problems: list[str] = []
     found: dict[str, dict[str, str]] = {one: {} for one in COMPONENTS}
     for component, named in given.items():
@@ -159,14 +162,17 @@ def _text(value: Any) -> str:
 def changes_of(
     component: str, present: Mapping[str, str], wanted: Mapping[str, str], *, before: Collection[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the arguments to set, by name, and those to remove; ``before`` are names that the site gave earlier."""
+    """Return the arguments to set, by name, and those to remove.
+
+    ``before`` are names that the site gave earlier.
+    """
     kept = {**_DEFAULTS.get(component, {}), **wanted}
     placed = {name: value for name, value in kept.items() if present.get(name) != value}
     return placed, tuple(sorted(name for name in before if name in present and name not in kept))
 
 
 def site_names(component: str, present: Iterable[str]) -> frozenset[str]:
-    """Return the arguments in kubeadm's configuration that the site set: allowed ones without a default here."""
+    """Return the present arguments that the site set: allowed arguments without a default here."""
     defaults = _DEFAULTS.get(component, {})
     return frozenset(one for one in present if one not in defaults and not _is_ruled(component, one))
 

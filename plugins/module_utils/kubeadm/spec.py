@@ -52,7 +52,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """The options of one node: registered ``name``, ``node_ip``, and the preflight checks that the admin ignores.
+    """The options of one node: registered ``name``, ``node_ip``, and the preflight checks to ignore.
 
     ``allow_cgroup_v1`` is for machines without cgroup v2 (the lab). ``patches`` is the directory of kubeadm's patches,
     empty for none. ``api_proxy`` is host:port of the proxy on this machine that a worker's kubelet uses, empty if the

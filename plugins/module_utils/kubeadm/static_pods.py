@@ -185,7 +185,10 @@ def unhealthy(component: str, when: str) -> KubeadmError:
 def stamped(
     manifest: bytes, stamp: str, arguments: Mapping[str, str] | None = None, *, without: Collection[str] = ()
 ) -> bytes:
-    """Return the manifest (YAML) with the annotation and the arguments; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
+    """Return the manifest (YAML) with the annotation and the arguments.
+
+    Raises CONTROL_PLANE_MANIFEST_MALFORMED.
+    """
     document = _pod(manifest)
     document["metadata"]["annotations"] = {**(document["metadata"].get("annotations") or {}), RESTARTED_AT: stamp}
     if arguments or without:

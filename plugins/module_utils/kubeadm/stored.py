@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find which key encrypts each Secret in etcd, from the prefix of its value; the rest of the value is discarded."""
+"""Find which key encrypts each Secret in etcd, from the prefix of its value.
+
+The rest of the value is discarded.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,17 @@ class Etcd(Protocol):
     """Reads keys and values of etcd."""
 
     def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values from ``first`` up to but excluding ``end``; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
+        """Yield keys and values from ``first`` up to but excluding ``end``.
+
+        Raises ETCD_UNREACHABLE, ETCD_REFUSED.
+        """
 
 
 def survey(etcd: Etcd) -> StoredSecrets:
-    """Return the Secrets by the key that encrypts them; raises ETCD_UNREACHABLE, ETCD_REFUSED, ENCRYPTION_FOREIGN."""
+    """Return the Secrets by the key that encrypts them.
+
+    Raises ETCD_UNREACHABLE, ETCD_REFUSED, ENCRYPTION_FOREIGN.
+    """
     found: dict[str, list[SecretName]] = {}
     for key, value in etcd.pages(_FIRST, _END):
         found.setdefault(key_of(value), []).append(_name(key))
@@ -65,7 +74,10 @@ def survey(etcd: Etcd) -> StoredSecrets:
 
 
 def key_of(value: bytes) -> str:
-    """Return the name of the key that encrypts a value of etcd; raises ENCRYPTION_FOREIGN for another cipher."""
+    """Return the name of the key that encrypts a value of etcd.
+
+    Raises ENCRYPTION_FOREIGN for another cipher.
+    """
     if not value.startswith(_ENCRYPTED):
         return CLEAR
     name, colon, _rest = value.removeprefix(_BOX)[: _NAME_LIMIT + 1].partition(b":")
