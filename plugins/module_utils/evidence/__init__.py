@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evidence of a machine: making it, reading event logs, and the ten steps that verify it."""
+"""Evidence of a machine: issue it, read event logs, and verify it in ten steps."""

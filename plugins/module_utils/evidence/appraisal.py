@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Appraise evidence from a file by a policy from a file, offline, and say how far each of the verifier's steps came.
+"""Appraise evidence from a file by a policy from a file, offline, and report the outcome of each verification step.
 
 The policy names the variant, the exchange, what is trusted and what is allowed; its fields are described in
-docs/tasks/appraise-evidence-from-a-file.md. The caller reads the files that it names. An accepted document is genuine
-and allowed; whether it is fresh depends on who chose the nonce.
+docs/tasks/appraise-evidence-from-a-file.md. The caller reads the files that the policy names. An accepted document is
+genuine and allowed. It is fresh only if the verifier chose the nonce.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appraisal:
-    """What became of one document. ``findings``: what a genuine one says; ``error``: why it was refused, or None."""
+    """The outcome for one document. ``findings``: what an accepted document states; ``error``: the refusal, or None."""
 
     variant: str
     steps: tuple[Step, ...]
@@ -79,10 +79,10 @@ class _Method:
 
 
 def appraise(document: bytes, policy: bytes, *, read: Read, now: datetime) -> Appraisal:
-    """Return how far ``document`` came by ``policy`` (YAML), as of ``now``.
+    """Return the appraisal of ``document`` by ``policy`` (YAML) at the time ``now``.
 
-    Raises `PolicyError` MANIFEST_INVALID for a policy that cannot be read, and what ``read`` raises; what the
-    verifier raises is in the appraisal.
+    An error of the verifier is part of the appraisal. Raises `PolicyError` MANIFEST_INVALID if the policy cannot be
+    read, and what ``read`` raises.
     """
     fields = Fields(_loaded(policy), place="policy", problems=[])
     variant = fields.take("variant")
@@ -100,7 +100,7 @@ def appraise(document: bytes, policy: bytes, *, read: Read, now: datetime) -> Ap
     try:
         findings = method.run(document, fields, read, now, reached)
     except AttestedError as raised:
-        if not last:  # nothing of the document was looked at yet
+        if not last:  # the error concerns the policy or its files: no step has begun
             raise
         error = raised
     states = [PASSED] * (last - 1) + [REFUSED if error else PASSED] + [NOT_REACHED] * (len(method.steps) - last)
@@ -116,7 +116,7 @@ def _loaded(policy: bytes) -> object:
 
 
 def _complete(fields: Fields, *others: Fields) -> None:
-    """Raise MANIFEST_INVALID with every problem that was noted, unknown fields among them."""
+    """Raise MANIFEST_INVALID with all problems that were noted, unknown fields included."""
     for one in (*others, fields):
         one.finish()
     if fields.problems:
@@ -133,7 +133,7 @@ def _digest(fields: Fields, name: str, *, size: int) -> bytes:
 
 
 def _digests(fields: Fields, name: str, *, size: int) -> frozenset[bytes]:
-    """Return a list of values of ``size`` bytes in hexadecimal; none where it is not there."""
+    """Return a list of hexadecimal values of ``size`` bytes; an empty set if the field is missing."""
     found = fields.texts(name, limit=_LISTED, each=2 * size) or ()
     wrong = [one for one in found if len(one) != 2 * size or not _HEX.fullmatch(one)]
     if wrong:
@@ -250,13 +250,13 @@ def _constellation(document: bytes, fields: Fields, read: Read, now: datetime, r
 
 def _tpm(document: bytes, fields: Fields, read: Read, now: datetime, reached: Reached) -> Mapping[str, str]:
     purpose, cluster = fields.choice("purpose", Purpose), _digest(fields, "clusterId", size=32)
-    asked = _decoded(fields.take("challenge"), fields.problems, "policy: challenge")
+    encoded = _decoded(fields.take("challenge"), fields.problems, "policy: challenge")
     profile = _file(fields, "profile")
     _complete(fields)
     profiles = _profiles(profile, read)
     reached(1)
     bound, logs = _answer(document)
-    challenge = Challenge.parse(asked)
+    challenge = Challenge.parse(encoded)
     context = BindingContext(purpose=purpose, cluster_id=cluster, request=logs.to_bytes())
     exchange = exchange_digest(challenge, context, proof=bound.proof, hpke_public=bound.hpke_public)
     quote = tpm2.verify_quote(bound.evidence, qualifying_data=exchange, reached=lambda step: reached(step + 1))
@@ -272,7 +272,7 @@ def _tpm(document: bytes, fields: Fields, read: Read, now: datetime, reached: Re
 
 
 def _answer(document: bytes) -> tuple[BoundEvidence, EventLogs]:
-    """Return what `attestation_info` answered to a challenge, of its result as JSON; raises `Refusal`."""
+    """Return evidence and event logs from the JSON result of `attestation_info`; raises `Refusal`."""
     try:
         values: Any = load_json(document)
     except ValueError as error:
@@ -307,4 +307,4 @@ METHODS: Mapping[str, _Method] = {
         run=_tpm,
     ),
 }
-"""Variant to its method."""
+"""The method of each variant."""

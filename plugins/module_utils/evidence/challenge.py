@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Challenge and answer: one flow for ssh and gRPC.
 
-The verifier encrypts a secret to the endorsement key and the attestation key's name, the machine proves that it opened
-it, and everything of the exchange goes into the qualifying data of one quote.
+The verifier encrypts a secret to the endorsement key and the attestation key's name. The machine proves that it
+decrypted the secret, and one digest over the whole exchange becomes the qualifying data of one quote.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from .tpm2 import QuotingTpm
 
 LIFETIME = timedelta(seconds=60)
-"""How long an answer may take: a TPM needs a second, a loaded machine a few."""
+"""How long an answer may take: a TPM needs a second, a busy machine a few."""
 
 MAX_OPEN_CHALLENGES = 1024
 MAX_CERTIFICATES = 17
-"""The endorsement key's own and sixteen of its issuers, as `tpm.load_endorsement_key` reads them from NV memory."""
+"""The endorsement key's certificate and sixteen issuers, as `tpm.load_endorsement_key` reads them from NV memory."""
 
 MAX_CERTIFICATE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRequest:
-    """What a machine sends to be challenged, ``attested.v1.ChallengeRequest``; certificates are DER, the EK's first."""
+    """A machine's request for a challenge, ``attested.v1.ChallengeRequest``; certificates are DER, the EK's first."""
 
     ek_public: Public
     ak_public: Public
@@ -86,7 +86,7 @@ class ChallengeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """What the machine gets, ``attested.v1.ChallengeResponse``: public, but of use to one TPM only."""
+    """The challenge for a machine, ``attested.v1.ChallengeResponse``: public, but only one TPM can answer it."""
 
     id: bytes
     nonce: bytes
@@ -129,7 +129,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRecord:
-    """What the verifier keeps of a challenge, in memory only, until its one answer; every check is fed from here."""
+    """The verifier's record of a challenge, kept in memory until its answer; every check reads it."""
 
     challenge: Challenge
     ek_public: Public
@@ -141,11 +141,10 @@ class ChallengeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingContext:
-    """What both sides know of the exchange by themselves.
+    """The parts of the exchange that both sides know without the answer.
 
     ``exporter`` (RFC 9266) and ``spki_sha256`` (of the attesting side's certificate): 32 bytes each, empty over ssh.
-    ``request``: the bytes of the call as sent, with the event logs in them; where there is no call, the serialised
-    `EventLogs` alone.
+    ``request``: the bytes of the call as sent, event logs included; without a call, the serialised `EventLogs`.
     """
 
     purpose: Purpose
@@ -157,7 +156,7 @@ class BindingContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answered challenge: ``bound`` goes to the verifier; the rest stays here and opens what comes back."""
+    """The answer to a challenge: ``bound`` goes to the verifier; the rest stays here and decrypts its response."""
 
     bound: BoundEvidence
     one_time_key: OneTimeKey
@@ -173,7 +172,7 @@ def new_challenge(
     now: datetime,
     minimum_version: int = MINIMUM_PROTOCOL_VERSION,
 ) -> tuple[Challenge, ChallengeRecord]:
-    """Return a challenge for the two keys of ``request`` and its record; it has no other effect.
+    """Return a challenge for the two keys of ``request``, and its record. It stores nothing.
 
     ``selection``: the registers to quote. Raises `Refusal` PROTOCOL_VERSION, AK_ATTRIBUTES,
     AK_KEY_UNSUPPORTED, `TpmError` TPM_EK_UNSUPPORTED.
@@ -201,7 +200,7 @@ def new_challenge(
 
 
 def agreed_version(offered: int, *, minimum: int = MINIMUM_PROTOCOL_VERSION) -> int:
-    """Return the version to speak with a peer that offers ``offered``; raises `Refusal` PROTOCOL_VERSION."""
+    """Return the protocol version to use with a peer that offers ``offered``; raises `Refusal` PROTOCOL_VERSION."""
     if not minimum <= offered <= PROTOCOL_VERSION:
         raise Refusal(
             f"expected a protocol version from {minimum} to {PROTOCOL_VERSION}, got {offered}",
@@ -220,10 +219,10 @@ def answer(
     logs: EventLogs,
     minimum_version: int = MINIMUM_PROTOCOL_VERSION,
 ) -> Answer:
-    """Open the challenge's secret, make a one-time key, and quote the registers over the whole exchange.
+    """Decrypt the challenge's secret, make a one-time key, and quote the registers over the whole exchange.
 
-    ``logs`` are those inside ``context.request``, read before. Raises `Refusal` PROTOCOL_VERSION, BINDING_MALFORMED or
-    EVIDENCE_MALFORMED, `TpmError` for what the TPM refuses (TPM_CREDENTIAL_REFUSED: a challenge for other keys).
+    ``logs`` are those inside ``context.request``. Raises `Refusal` PROTOCOL_VERSION, BINDING_MALFORMED or
+    EVIDENCE_MALFORMED, and `TpmError` if the TPM refuses (TPM_CREDENTIAL_REFUSED: a challenge for other keys).
     """
     agreed_version(challenge.protocol_version, minimum=minimum_version)
     secret = tpm.activate_credential(ak, ek, challenge.credential)
@@ -243,7 +242,7 @@ def answer(
 
 
 def exchange_digest(challenge: Challenge, context: BindingContext, *, proof: bytes, hpke_public: bytes) -> bytes:
-    """Return B of one exchange; both sides compute it from what each of them knows."""
+    """Return B, the digest of one exchange, which both sides compute."""
     return binding_digest(
         BindingInput(
             purpose=context.purpose,
@@ -260,7 +259,7 @@ def exchange_digest(challenge: Challenge, context: BindingContext, *, proof: byt
 
 
 class ChallengeStore:
-    """Open challenges in memory, for several threads: each is taken once, whatever then becomes of the answer."""
+    """Open challenges in memory, for several threads; each is taken once, whether or not its answer is accepted."""
 
     def __init__(self, *, capacity: int = MAX_OPEN_CHALLENGES) -> None:
         """Keep at most ``capacity`` records."""
@@ -270,9 +269,9 @@ class ChallengeStore:
         self._lock = threading.Lock()
 
     def add(self, record: ChallengeRecord, *, now: datetime, source: str = "") -> None:
-        """Keep ``record``, that ``source`` asked for; where too many are open, the oldest of who has the most goes.
+        """Keep ``record`` for ``source``; if the store is full, drop the oldest record of the source with the most.
 
-        Raises `Refusal` CHALLENGES_EXHAUSTED where that is ``source`` itself.
+        Raises `Refusal` CHALLENGES_EXHAUSTED if no other source has more records than ``source``.
         """
         with self._lock:
             if len(self._records) >= self._capacity:
@@ -282,7 +281,7 @@ class ChallengeStore:
 
     def _make_room(self, source: str, now: datetime) -> None:
         for key in [key for key, kept in self._records.items() if kept.expires <= now]:
-            self._forget(key)
+            self._remove(key)
         if len(self._records) < self._capacity:
             return
         flooder = self._shares.source(self._shares.of_the_largest())
@@ -290,16 +289,16 @@ class ChallengeStore:
             raise Refusal(
                 f"expected at most {self._capacity} open challenges, got one more", reason=Reason.CHALLENGES_EXHAUSTED
             )
-        self._forget(self._shares.oldest(flooder))
+        self._remove(self._shares.oldest(flooder))
 
-    def _forget(self, key: bytes) -> ChallengeRecord | None:
+    def _remove(self, key: bytes) -> ChallengeRecord | None:
         self._shares.remove(key)
         return self._records.pop(key, None)
 
     def take(self, challenge_id: bytes) -> ChallengeRecord:
-        """Return the record and forget it; raises `Refusal` CHALLENGE_UNKNOWN."""
+        """Remove the record and return it; raises `Refusal` CHALLENGE_UNKNOWN."""
         with self._lock:
-            record = self._forget(challenge_id)
+            record = self._remove(challenge_id)
         if record is None:
             raise Refusal(
                 f"expected an open challenge, got the id {challenge_id.hex()[:64]}", reason=Reason.CHALLENGE_UNKNOWN

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check a document of Constellation's form, in numbered steps that close what its own verifier leaves open."""
+"""Verify an attestation document of Constellation, in numbered steps, some of which its own verifier does not do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .tpm2 import QuotingTpm
 
 
-# Constellation's vTPM attestation document: its JSON form, and what its quotes are over.
+# Constellation's vTPM attestation document: its JSON form, and the data that its quotes cover.
 #
 # The form is Go's ``encoding/json`` of go-tpm-tools' ``attest.Attestation`` inside an envelope: field names in snake
 # case, left out when empty, byte strings in standard base64 with padding, bank numbers as the TPM's algorithm numbers,
@@ -53,22 +53,22 @@ STEPS = (
     "All quotes are of one run of the TPM",
     "The event log leads to the quoted values",
 )
-"""What `verify_constellation_document` checks, for a person; in order."""
+"""The checks of `verify_constellation_document`, in order, for display."""
 
 VERIFY_SERVICE_USER_DATA = b"VerifyService"
-"""The user data of documents that their verification service answers with, and ours in their form."""
+"""The user data of documents from Constellation's verification service, and from ours in the same form."""
 
 WARNING = (
-    "qemu-vtpm evidence was believed for its attestation key alone: no endorsement key stands behind it, and it is not "
+    "qemu-vtpm evidence was trusted for its attestation key alone: no endorsement key vouches for it, and it is not "
     "bound to the connection"
 )
-"""What a caller shows at each use of a verified document."""
+"""The warning that a caller shows at each use of a verified document."""
 
 MAX_DOCUMENT_BYTES = 1 << 20
-"""An event log of 512 KiB in base64, four quotes, and room."""
+"""Enough for an event log of 512 KiB in base64 and four quotes."""
 
 MAX_INPUT_BYTES = 1024
-"""Of a nonce or of user data: theirs are 32 and at most 64 bytes."""
+"""The limit of a nonce and of user data; Constellation's have 32 and at most 64 bytes."""
 
 _ENVELOPE = {"Attestation", "InstanceInfo", "UserData"}
 _ATTESTATION = {
@@ -85,7 +85,7 @@ _ATTESTATION = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankQuote:
-    """One quote over one register bank: TPMS_ATTEST, TPMT_SIGNATURE, and the values that it claims to be over."""
+    """One quote over one register bank: TPMS_ATTEST, TPMT_SIGNATURE, and the register values that it claims."""
 
     bank: int
     quote: bytes
@@ -95,7 +95,7 @@ class BankQuote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstellationDocument:
-    """A document as it came: nothing in it is checked but its form."""
+    """A parsed document; only its form is checked."""
 
     ak_public: bytes
     quotes: tuple[BankQuote, ...]
@@ -103,7 +103,7 @@ class ConstellationDocument:
     user_data: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the document as their Go code writes it, fields in the order of their structures."""
+        """Return the document as Constellation's Go code writes it, with the fields in the order of its structures."""
         attestation: dict[str, Any] = {
             "ak_pub": _base64(self.ak_public),
             "quotes": [_render(quote) for quote in self.quotes],
@@ -118,8 +118,8 @@ class ConstellationDocument:
     def parse(cls, data: bytes) -> ConstellationDocument:
         """Return the document in ``data``; raises `Refusal` MESSAGE_TOO_LARGE or EVIDENCE_MALFORMED.
 
-        Stricter than Go: a name twice, a name that their structures do not have, another type, base64 without
-        padding, evidence of a TEE or instance information (which a `qemu-vtpm` has not) are refused.
+        Stricter than Go: duplicate names, unknown names, other types, base64 without padding, evidence of a TEE and
+        instance information (which a `qemu-vtpm` document does not have) are refused.
         """
         if len(data) > MAX_DOCUMENT_BYTES:
             raise Refusal(
@@ -144,9 +144,10 @@ class ConstellationDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstellationPolicy:
-    """What makes a foreign document acceptable at all: the permission by its name, and the keys that are enrolled.
+    """The conditions for a document of Constellation: an explicit permission, and the enrolled keys.
 
-    ``attestation_keys``: names (TPM2B_NAME contents) of the attestation keys of known machines; none means refusal.
+    ``attestation_keys``: names (TPM2B_NAME contents) of the attestation keys of known machines; without any, every
+    document is refused.
     """
 
     insecure_constellation_peer: bool = False
@@ -155,9 +156,9 @@ class ConstellationPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedConstellationDocument:
-    """A document whose every quote was verified; ``pcrs`` are the values of its SHA-256 bank.
+    """A document with all quotes verified; ``pcrs`` are the values of its SHA-256 bank.
 
-    It says what the machine with this attestation key booted, and nothing of which TPM holds the key.
+    It states what the machine with this attestation key booted. It does not state which TPM holds the key.
     """
 
     ak_public: Public
@@ -169,7 +170,7 @@ class VerifiedConstellationDocument:
 
 
 def document_digest(*, user_data: bytes, nonce: bytes, instance_info: bytes = b"") -> bytes:
-    """Return the qualifying data of a document's quotes: hashed twice, also where there is no instance information.
+    """Return the qualifying data of a document's quotes, which is hashed twice even without instance information.
 
     Raises `Refusal` BINDING_MALFORMED for a nonce or user data that is empty or longer than `MAX_INPUT_BYTES`.
     """
@@ -182,12 +183,12 @@ def document_digest(*, user_data: bytes, nonce: bytes, instance_info: bytes = b"
 
 
 def extra_data(*, user_data: bytes, nonce: bytes) -> bytes:
-    """Return what their aTLS calls extra data, SHA-256 of user data and nonce."""
+    """Return SHA-256 of user data and nonce, which Constellation's aTLS calls extra data."""
     return hashlib.sha256(user_data + nonce).digest()
 
 
 def malformed(expected: str, got: str) -> Refusal:
-    """Return the refusal of a document that has another form."""
+    """Return the refusal EVIDENCE_MALFORMED of a document."""
     return Refusal(f"expected {expected}, got {got}", reason=Reason.EVIDENCE_MALFORMED)
 
 
@@ -245,20 +246,20 @@ def verify_constellation_document(
 ) -> VerifiedConstellationDocument:
     """Return what the machine behind ``document`` booted, after these steps.
 
-    1. The policy names such peers, `insecure_constellation_peer` (CONSTELLATION_NOT_PERMITTED).
-    2. The document has the form of one, strictly (EVIDENCE_MALFORMED, MESSAGE_TOO_LARGE).
-    3. Each register bank is in it once, that of SHA-256 among them (CONSTELLATION_BANKS).
-    4. The attestation key is restricted and fixed to a TPM (AK_ATTRIBUTES), and one of those enrolled
-       (CONSTELLATION_KEY_UNKNOWN): theirs believes any key that the document brings along.
+    1. The policy sets `insecure_constellation_peer` (CONSTELLATION_NOT_PERMITTED).
+    2. The document parses strictly (EVIDENCE_MALFORMED, MESSAGE_TOO_LARGE).
+    3. Each register bank is in the document once, the SHA-256 bank among them (CONSTELLATION_BANKS).
+    4. The attestation key is restricted and fixed to a TPM (AK_ATTRIBUTES), and it is enrolled
+       (CONSTELLATION_KEY_UNKNOWN). Constellation's verifier trusts any key in the document.
     5. The user data are those expected (BINDING_MISMATCH).
-    6. Every quote, not the first good one, is genuine (QUOTE_MALFORMED, QUOTE_SIGNATURE, AK_HIERARCHY), over user data
-       and nonce (BINDING_MISMATCH), over all registers of its own bank (QUOTE_SELECTION) and over the values delivered
+    6. Every quote, not only the first good one, is genuine (QUOTE_MALFORMED, QUOTE_SIGNATURE, AK_HIERARCHY). It is over
+       user data and nonce (BINDING_MISMATCH), all registers of its own bank (QUOTE_SELECTION) and the delivered values
        (QUOTE_DIGEST).
     7. All quotes are of one run of the TPM (TPM_RESET_BETWEEN).
-    8. An event log, if there is one, leads to the quoted registers (EVENT_LOG_...).
+    8. The event log, if there is one, leads to the quoted registers (EVENT_LOG_...).
 
-    The caller owes: the judgement of the values (`policy.decision.decide`), showing `WARNING`, that the nonce was its
-    own and is used once. ``nonce``, ``user_data``: as handed to their verifier.
+    The caller must decide about the values (`policy.decision.decide`), show `WARNING`, and use its own nonce, once.
+    ``nonce``, ``user_data``: as given to Constellation's verifier.
     """
     reached(1)
     _verify_permission(policy)
@@ -287,9 +288,9 @@ def verify_constellation_document(
 
 
 def claimed_key_name(document: bytes) -> bytes:
-    """Return the name of the attestation key that ``document`` brings along; raises as steps 2 and 4.
+    """Return the name of the attestation key in ``document``; raises as steps 2 and 4.
 
-    Nothing is proven by it. It is for a person who compares names, and for who believes any key on purpose.
+    It proves nothing. It is for an admin who compares names, and for a caller that trusts any key on purpose.
     """
     return parse_attestation_key(ConstellationDocument.parse(document).ak_public).name()
 
@@ -297,7 +298,7 @@ def claimed_key_name(document: bytes) -> bytes:
 def _verify_permission(policy: ConstellationPolicy) -> None:
     _require(
         policy.insecure_constellation_peer,
-        "a policy that names insecure_constellation_peer, got one that does not",
+        "a policy that sets insecure_constellation_peer, got a policy that does not",
         Reason.CONSTELLATION_NOT_PERMITTED,
     )
 
@@ -355,7 +356,7 @@ def _verify_values(attest: Attest, quoted: BankQuote) -> None:
         f"a quote over the {PCR_COUNT} registers of bank {quoted.bank} and their values, got another selection",
         Reason.QUOTE_SELECTION,
     )
-    # Part 3, 18.4: the digest is of the signing scheme's hash, which step 4 demands to be SHA-256, in every bank.
+    # Part 3, 18.4: in every bank the digest uses the hash of the signing scheme, which step 4 requires to be SHA-256.
     digest = hashlib.sha256(b"".join(quoted.pcrs[index] for index in wanted.indices)).digest()
     _require(
         hmac.compare_digest(attest.pcr_digest, digest),
@@ -392,11 +393,11 @@ def _require(holds: bool, sentence: str, reason: Reason) -> None:
 def issue_constellation_document(
     tpm: QuotingTpm, ak: LoadedKey, *, nonce: bytes, user_data: bytes = VERIFY_SERVICE_USER_DATA
 ) -> bytes:
-    """Return a document over ``user_data`` and the caller's ``nonce``, as their programs read it.
+    """Return a document over ``user_data`` and the caller's ``nonce`` that Constellation's programs can read.
 
-    It holds one quote, of the SHA-256 bank over all registers: the only bank whose values their verifier compares, so
-    there is no second one to confuse it with. There is no event log: theirs may not mention registers that the
-    operating system extends. Raises `Refusal` BINDING_MALFORMED for a nonce without a byte, and `TpmError`.
+    It holds one quote over all registers of the SHA-256 bank, the only bank whose values Constellation's verifier
+    compares. It has no event log, because in their form a log must not mention registers that the operating system
+    extends. Raises `Refusal` BINDING_MALFORMED for an empty or too long nonce, and `TpmError`.
     """
     qualifying_data = document_digest(user_data=user_data, nonce=nonce)
     evidence = tpm2_issuer.issue(tpm, ak, qualifying_data=qualifying_data, pcrs=range(PCR_COUNT))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The few bytes of DER (X.690) that `cryptography` does not hand out: strict, definite, bounded."""
+"""A strict reader of the DER (X.690) elements that `cryptography` does not expose; definite lengths only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONG, _MAX_OCTETS, _MULTI_BYTE = 0x80, 3, 0x1F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """One element: its tag byte, its content, and all its bytes."""
+    """One element: its tag byte, its content, and its complete encoding."""
 
     tag: int
     content: bytes
@@ -39,7 +39,7 @@ def elements(data: bytes) -> tuple[Element, ...]:
 
 
 def only(data: bytes, tag: int) -> Element:
-    """Return the one element of ``data``, which has this ``tag``; raises `Refusal` EVIDENCE_MALFORMED."""
+    """Return the only element of ``data``, which must have this ``tag``; raises `Refusal` EVIDENCE_MALFORMED."""
     found = elements(data)
     if len(found) != 1 or found[0].tag != tag:
         raise _malformed(f"one element {tag:#04x}", f"{[one.tag for one in found[:4]]}")

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The certificate of an endorsement key: a further check where roots are configured, never a substitute for enrolment.
+"""Verify the certificate of an endorsement key: a further check if roots are configured, no substitute for enrolment.
 
-A chain says that some maker's TPM holds the key; which machine that is says the identity alone.
+A chain proves that a TPM of some maker holds the key. Only the identity says which machine that is.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _MAX_CHAIN_DEPTH = 8
 _MAX_NAME = 96
 _HASHES = frozenset({"sha256", "sha384", "sha512", "sha3-256", "sha3-384", "sha3-512"})
 _UNSAFE = '"\\{}%#'
-"""What a YAML string, a template or a comment would mind."""
+"""Characters with a meaning in YAML strings, templates or comments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedKey:
-    """An endorsement key whose certificate chained to a configured root: which chip, and which root."""
+    """An endorsement key whose certificate chains to a configured root: the chip and the root."""
 
     tpm: TpmDescription
     root: x509.Certificate
 
     @property
     def label(self) -> str:
-        """Return maker, model and root on one line, at most 160 characters, without what YAML or templates mind."""
+        """Return maker, model and root on one line of at most 160 characters, without characters of `_UNSAFE`."""
         name = self.root.subject.rfc4514_string()
         kept = (one if one.isascii() and one.isprintable() and one not in _UNSAFE else "?" for one in name[:_MAX_NAME])
         return f"{self.tpm.label}, root {''.join(kept)}"
@@ -53,21 +53,22 @@ def verify_ek_certificate(
     intermediates: Sequence[x509.Certificate] = (),
     now: datetime,
 ) -> CertifiedKey | None:
-    """Check the chain of an endorsement key, in these steps; without roots there is nothing to check, and None.
+    """Return the certified key after these steps; None without ``roots``, since there is nothing to check.
 
-    1. There is a certificate (EK_CERTIFICATE_MISSING).
-    2. All of them parse, bounded and strict (EK_CERTIFICATE_MALFORMED).
-    3. The first one is for this very key (EK_CERTIFICATE_MISMATCH); a key marked for RSAES-OAEP alone is the same key.
-    4. It has what the profile of the TCG demands: no authority, a key that decrypts, the purpose of endorsement keys,
-       and the TPM's manufacturer, model and version (EK_CERTIFICATE_PROFILE).
+    1. The machine sent a certificate (EK_CERTIFICATE_MISSING).
+    2. All certificates parse strictly and are bounded (EK_CERTIFICATE_MALFORMED).
+    3. The first certificate is for this key (EK_CERTIFICATE_MISMATCH); an RSA key marked for RSAES-OAEP counts as the
+       same key.
+    4. It meets the profile of the TCG: no CA, a key for decryption, the purpose of endorsement keys, and the TPM's
+       manufacturer, model and version (EK_CERTIFICATE_PROFILE).
     5. It is valid now (EK_CERTIFICATE_EXPIRED).
-    6. It was signed by an issuer that came along, or lies in the store, with a hash of SHA-2 or SHA-3 of at least 256
-       bits (EK_CERTIFICATE_UNTRUSTED).
-    7. That issuer chains to a root: authorities all of them, valid now, none deeper than its issuers allow, with an
-       accepted kind of key; the library demands SHA-2 of their signatures (EK_CERTIFICATE_UNTRUSTED).
+    6. An issuer that the machine sent or the store holds signed it, with SHA-2 or SHA-3 of at least 256 bits
+       (EK_CERTIFICATE_UNTRUSTED).
+    7. That issuer chains to a root. All of the chain are CAs, valid now, within the path lengths, and with an accepted
+       kind of key; the library requires SHA-2 for their signatures (EK_CERTIFICATE_UNTRUSTED).
 
-    ``certificates``: DER, the key's own first, then its issuers' in any order, which are believed for nothing.
-    ``intermediates``: issuers from files; nothing is fetched. The caller owes the decision which roots to trust.
+    ``certificates``: DER, the key's own first, then its issuers' in any order, none of which is trusted.
+    ``intermediates``: issuers from files; nothing is downloaded. The caller decides which roots to trust.
     """
     if not roots:
         return None
@@ -85,7 +86,7 @@ def verify_ek_certificate(
 
 
 def _certificate_of(ek: Public, data: bytes) -> EkCertificate:
-    """Return the certificate in ``data``; whose key it is comes before what it is for."""
+    """Return the certificate in ``data``; its key is compared before its profile is checked."""
     certified = spki_of(parse_certificate(data))
     if certified != ek.spki():
         raise Refusal(
@@ -112,15 +113,15 @@ def _issuer_of(leaf: x509.Certificate, candidates: Sequence[x509.Certificate]) -
         except (ValueError, TypeError, exceptions.InvalidSignature, exceptions.UnsupportedAlgorithm):
             continue  # another name, another key, or a key that signs nothing: the next candidate decides
         return candidate
-    raise _untrusted(f"nobody that signed it, of issuer {leaf.issuer.rfc4514_string()[:_MAX_NAME]}")
+    raise _untrusted(f"no issuer that signed it, its issuer is {leaf.issuer.rfc4514_string()[:_MAX_NAME]}")
 
 
 def _chain(
     issuer: x509.Certificate, issuers: Sequence[x509.Certificate], *, roots: Sequence[x509.Certificate], now: datetime
 ) -> Sequence[x509.Certificate]:
-    # EK certificates serve neither servers nor clients of TLS, so nothing but issuing is asked of the authorities'
-    # extensions. The library starts at the endorsement certificate's issuer: the certificate itself was checked
-    # above, since its key may have a name (RSAES-OAEP) that no TLS stack knows.
+    # EK certificates are not used in TLS, so the extensions of the CAs are checked for issuing only. The library starts
+    # at the issuer of the endorsement certificate: the certificate itself was checked above, since its key may have an
+    # algorithm (RSAES-OAEP) that no TLS stack knows.
     agnostic = verification.Criticality.AGNOSTIC
     issuing = (
         verification.ExtensionPolicy.permit_all()
@@ -156,7 +157,7 @@ def _require_signing(_policy: verification.Policy, _certificate: x509.Certificat
 
 
 def _require_lengths(chain: Sequence[x509.Certificate]) -> None:
-    """Count the authorities below each one (RFC 5280, 4.2.1.9), since the library began above the leaf."""
+    """Check the path length of each CA (RFC 5280, 4.2.1.9), since the library began above the leaf."""
     for below, authority in enumerate(chain):
         limit = authority.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
         if limit is not None and below > limit:
@@ -170,7 +171,7 @@ def _require_hash(leaf: x509.Certificate) -> None:
 
 
 def _require_authority_kind(authority: x509.Certificate) -> None:
-    """Raise EK_CERTIFICATE_UNTRUSTED for an authority whose key is weak; one of X.509 1 or 2 has no constraints."""
+    """Raise EK_CERTIFICATE_UNTRUSTED for a CA whose key is of a kind that is not accepted."""
     key = authority.public_key()
     if not is_accepted(KeyUse.ENDORSEMENT_AUTHORITY, key):
         raise _untrusted(f"an authority with a key of {kind_of(key)}, not {KeyUse.ENDORSEMENT_AUTHORITY.wanted}")

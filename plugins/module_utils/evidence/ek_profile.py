@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What makes a certificate one of an endorsement key: TCG EK Credential Profile 2.5, chapter 3. No chain, no trust."""
+"""The form of an endorsement key's certificate: TCG EK Credential Profile 2.5, chapter 3. It checks no chains."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ MANUFACTURERS = {
     "VMW": "VMware",
     "WEC": "Winbond",
 }
-"""The four letters of the TCG's vendor registry, without the blanks and zeros that fill them up, and whose they are."""
+"""Vendor ids of the TCG's registry (four letters, without padding blanks and zeros) and the names of the makers."""
 
 _NUMBERS = {0x00001014: "IBM"}
-"""Numbers that are no letters: software TPMs carry the one that IBM has on PCI."""
+"""Vendor ids that are not letters: software TPMs carry IBM's PCI vendor id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmDescription:
-    """What a certificate says of the chip: ``manufacturer`` as four letters or ``id:`` and a number, model, version."""
+    """The chip that a certificate describes; ``manufacturer`` is four letters, or ``id:`` and a number."""
 
     manufacturer: str
     model: str
@@ -70,7 +70,7 @@ class TpmDescription:
 
     @property
     def label(self) -> str:
-        """Return maker and model on one line, for a person; without a character that a YAML string would mind."""
+        """Return maker and model on one line for display, without characters that YAML would need to escape."""
         name = MANUFACTURERS.get(self.manufacturer)
         known = f"{name} ({self.manufacturer})" if name and name != self.manufacturer else self.manufacturer
         return f"{known} {_plain(self.model)}".strip()
@@ -78,7 +78,7 @@ class TpmDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EkCertificate:
-    """A certificate that has the form of one for an endorsement key: its key as DER SPKI, and what it says."""
+    """A certificate in the form of the EK profile; ``spki`` is its key as DER SubjectPublicKeyInfo."""
 
     certificate: x509.Certificate
     spki: bytes
@@ -90,7 +90,7 @@ def parse_certificate(data: bytes) -> x509.Certificate:
     if len(data) > MAX_CERTIFICATE_BYTES:
         raise _malformed(f"at most {MAX_CERTIFICATE_BYTES} bytes", f"{len(data)}")
     certificate: x509.Certificate = _read("a certificate", lambda: x509.load_der_x509_certificate(data))
-    _read("its parts", lambda: [getattr(certificate, part) for part in _PARTS])  # the library reads them when asked
+    _read("its parts", lambda: [getattr(certificate, part) for part in _PARTS])  # the library parses them on access
     signature = _read("a signature", lambda: der.only(data, der.SEQUENCE).children()[2].content)
     if certificate.serial_number <= 0 or signature[:1] != b"\x00":
         raise _malformed("a positive serial number and a signature of whole bytes", "others")
@@ -102,8 +102,8 @@ def parse_certificate(data: bytes) -> x509.Certificate:
 def parse_ek_certificate(data: bytes) -> EkCertificate:
     """Return the endorsement certificate of ``data``.
 
-    Raises `Refusal` EK_CERTIFICATE_MALFORMED for bytes that are none, EK_CERTIFICATE_PROFILE, naming everything that
-    the profile demands and the certificate has not.
+    Raises `Refusal` EK_CERTIFICATE_MALFORMED if ``data`` is no certificate, and EK_CERTIFICATE_PROFILE with everything
+    that the profile demands and the certificate lacks.
     """
     certificate = parse_certificate(data)
     spki = spki_of(certificate)
@@ -146,7 +146,7 @@ def _describe(certificate: x509.Certificate) -> TpmDescription | None:
 
 
 def _manufacturer(text: str) -> str | None:
-    """Return the letters behind ``id:`` and eight hex digits; None where it has another form."""
+    """Return the vendor's letters of ``id:`` and eight hex digits; None if ``text`` has another form."""
     digits = text.removeprefix("id:")
     try:
         number = bytes.fromhex(digits)
@@ -161,10 +161,10 @@ def _manufacturer(text: str) -> str | None:
 
 
 def spki_of(certificate: x509.Certificate) -> bytes:
-    """Return the key as DER SubjectPublicKeyInfo, an RSA key always by the name rsaEncryption.
+    """Return the key as DER SubjectPublicKeyInfo; an RSA key always has the algorithm rsaEncryption.
 
-    Older makers name it by the one padding that an endorsement key is used with (id-RSAES-OAEP, RFC 4055), which no
-    key parser takes; the key itself is the same PKCS #1 structure. Raises `Refusal` EK_CERTIFICATE_MALFORMED.
+    Older makers name the padding that an endorsement key is used with (id-RSAES-OAEP, RFC 4055) as the algorithm, and
+    no key parser accepts that. The key is the same PKCS #1 structure. Raises `Refusal` EK_CERTIFICATE_MALFORMED.
     """
     if certificate.public_key_algorithm_oid.dotted_string != _RSAES_OAEP:
         key = _read("a public key", certificate.public_key)
@@ -210,7 +210,7 @@ def _malformed(expected: str, got: str) -> Refusal:
     )
 
 
-# The root store of TPM makers: files and directories of certificates, read once and never fetched from anywhere.
+# The root store of TPM makers: files and directories of certificates, read once and never downloaded.
 
 _LIMIT = 4 << 20
 _SUFFIXES = {".pem", ".crt", ".cer", ".der"}
@@ -218,18 +218,18 @@ _SUFFIXES = {".pem", ".crt", ".cer", ".der"}
 
 @dataclass(frozen=True, slots=True)
 class EkStore:
-    """Whom to trust for endorsement certificates (``roots``), and issuers that only fill gaps (``intermediates``)."""
+    """Trusted roots of endorsement certificates, and ``intermediates`` that only complete chains."""
 
     roots: tuple[x509.Certificate, ...] = ()
     intermediates: tuple[x509.Certificate, ...] = ()
 
 
 def load_ek_store(paths: Iterable[str | Path]) -> EkStore:
-    """Return the store that ``paths`` make: what a named file holds is trusted, whatever it is.
+    """Return the store of the files and directories in ``paths``.
 
-    Of a directory (files .pem, .crt, .cer, .der; no deeper) the self-signed certificates are roots, and all others are
-    cached intermediates. Raises `SiteError` EK_AUTHORITIES_UNUSABLE for a file without certificates, an empty
-    directory, or one without a root.
+    All certificates of a named file are roots. In a directory (files .pem, .crt, .cer, .der; not recursive) the
+    self-signed certificates are roots, and all others are intermediates. Raises `SiteError` EK_AUTHORITIES_UNUSABLE
+    for a file without certificates and for a directory without a root.
     """
     roots: list[x509.Certificate] = []
     intermediates: list[x509.Certificate] = []

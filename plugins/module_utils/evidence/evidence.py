@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine presents, as objects and as bytes of the wire; bounded, and believed by nobody here."""
+"""The evidence that a machine sends, as objects and as protobuf messages of bounded size; nothing is verified here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHALLENGE_ID_BYTES = 16
 
 
 class Reached(Protocol):
-    """What a verifier calls as it begins each of its steps."""
+    """A callback that a verifier calls when each of its steps begins."""
 
     def __call__(self, step: int, /) -> object:
         """Note that step number ``step`` begins; the first is 1."""
@@ -41,7 +41,7 @@ def unobserved(_step: int, /) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A quote with what belongs to it: TPMT_PUBLIC, TPMS_ATTEST, TPMT_SIGNATURE, and register values (SHA-256 bank)."""
+    """A quote (TPMS_ATTEST) with its key (TPMT_PUBLIC), TPMT_SIGNATURE and register values (SHA-256 bank)."""
 
     variant: str
     ak_public: bytes
@@ -80,7 +80,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLogs:
-    """The logs of one boot as files: firmware's, systemd's, the node lock's, and /proc/cmdline as a hint."""
+    """The logs of one boot as files: of the firmware, systemd and the node lock, and /proc/cmdline as a hint."""
 
     firmware: bytes = b""
     userspace: bytes = b""
@@ -88,7 +88,7 @@ class EventLogs:
     command_line: bytes = b""
 
     def digest(self) -> bytes:
-        """Return SHA-256 over all of them, each length-prefixed."""
+        """Return SHA-256 over all logs, each with a length prefix."""
         parts = (self.firmware, self.userspace, self.nodelock, self.command_line)
         return hashlib.sha256(length_prefixed(label("event-logs"), *parts)).digest()
 
@@ -103,7 +103,8 @@ class EventLogs:
     def parse(cls, data: bytes) -> EventLogs:
         """Return the logs in ``data``; raises `Refusal` MESSAGE_MALFORMED or MESSAGE_TOO_LARGE.
 
-        Whose logs they are is not known yet, so the reason does not count against it (`keyservice.attestation_state`).
+        The machine that sent the logs is not known yet, so the refusal is not recorded for a machine
+        (`keyservice.attestation_state`).
         """
         message = parse("attested.v1.EventLogs", data)
         if len(message.command_line) > MAX_COMMAND_LINE_BYTES:
@@ -121,7 +122,7 @@ class EventLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundEvidence:
-    """The answer to a challenge: E2 and what its quote binds, ``attested.v1.Binding``."""
+    """The answer to a challenge: evidence E2 and the values that its quote binds, ``attested.v1.Binding``."""
 
     challenge_id: bytes
     evidence: Evidence
@@ -130,7 +131,7 @@ class BoundEvidence:
     event_logs_sha256: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the serialised ``attested.v1.Binding``, the metadata attested-binding-bin."""
+        """Return the serialised ``attested.v1.Binding``, the value of the gRPC metadata attested-binding-bin."""
         message = message_class("attested.v1.Binding")(
             challenge_id=self.challenge_id,
             evidence=self.evidence.to_bytes(),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Taking the lock: one TPM event under one file lock, with its record written before it; and what comes before it."""
+"""Take the node lock: one TPM event under a file lock, logged before it; and measure the site before the lock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..core.host import Clock
 
 
-# Where the lock lives, and who holds it now.
+# The files of the lock, and the file lock that serialises its users.
 
 _WAIT_SECONDS = 30.0
 _POLL_SECONDS = 0.01
@@ -47,7 +47,7 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLockPaths:
-    """All below directories in memory, so a reset of the machine clears them together with the TPM.
+    """Paths of files in memory (tmpfs), so that a reset of the machine clears them together with the TPM.
 
     ``firmware_log`` is the kernel's binary_bios_measurements, ``userspace_log`` systemd's.
     """
@@ -58,25 +58,26 @@ class NodeLockPaths:
 
     @property
     def lock_file(self) -> Path:
-        """The file whose flock(2) serialises everybody on this machine."""
+        """The file whose flock(2) serialises all processes on this machine."""
         return self.directory / "nodelock.lock"
 
     @property
     def log(self) -> Path:
-        """What this collection extends, written before it does; sent to the verifier."""
+        """The log of the collection's own events, written before each is extended; sent to the verifier."""
         return self.directory / "nodelock.log"
 
     @property
     def marker(self) -> Path:
-        """Exists while the machine is locked; the kubelet unit's condition."""
+        """The file that exists while the machine is locked; the kubelet unit has it as a condition."""
         return self.directory / "locked"
 
 
 @contextmanager
 def exclusive(paths: NodeLockPaths, *, clock: Clock) -> Iterator[None]:
-    """Hold the machine-wide file lock; raises NODELOCK_BUSY.
+    """Hold the machine-wide file lock; raises NODELOCK_BUSY after 30 s.
 
-    Each caller opens the file itself, so threads exclude each other too; a killed process lets go.
+    Each caller opens the file itself, so threads exclude each other too. The kernel releases the lock of a killed
+    process.
     """
     descriptor = _open(paths)
     try:
@@ -88,7 +89,7 @@ def exclusive(paths: NodeLockPaths, *, clock: Clock) -> Iterator[None]:
 
 def _open(paths: NodeLockPaths) -> int:
     try:
-        # Others may pass through to the sockets below it; what lies in it is for root.
+        # Other users need the directory's x bit for the sockets below it; its files are for root only.
         paths.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         return os.open(paths.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -113,7 +114,7 @@ def _wait_for(descriptor: int, clock: Clock) -> None:
             return
 
 
-# The lock's record as bytes: one JSON text sequence (RFC 7464), the form of systemd's own measurement log.
+# The lock's record as bytes: a JSON text sequence (RFC 7464) in the form of systemd's measurement log.
 
 LOG_LIMIT = 1 << 20
 _CONTENT_TYPE = "attested"
@@ -122,23 +123,23 @@ _SEPARATOR = b"\x1e"
 _BANKS = ("sha256", "sha384", "sha512")
 
 
-def with_lock(log: bytes, *, register: int, cluster_id: bytes, happened: int = 0) -> bytes:
-    """Return ``log`` with the record of a lock to ``cluster_id`` behind the ``happened`` records that are extended."""
+def with_lock(log: bytes, *, register: int, cluster_id: bytes, extended: int = 0) -> bytes:
+    """Return ``log`` with the record of a lock to ``cluster_id`` after the ``extended`` records that were extended."""
     content = {"eventType": LOCK_KIND, "version": _VERSION, "clusterId": cluster_id.hex()}
-    return _appended(log, _record(register, cluster_id, content), register=register, happened=happened)
+    return _appended(log, _record(register, cluster_id, content), register=register, extended=extended)
 
 
-def with_source(log: bytes, *, register: int, text: str, happened: int = 0) -> bytes:
-    """Return ``log`` with the record of the site's ``text`` behind the ``happened`` records that are extended."""
+def with_source(log: bytes, *, register: int, text: str, extended: int = 0) -> bytes:
+    """Return ``log`` with the record of the site's ``text`` after the ``extended`` records that were extended."""
     content = {"eventType": SOURCE_KIND, "version": _VERSION, "string": text}
-    return _appended(log, _record(register, text.encode(), content), register=register, happened=happened)
+    return _appended(log, _record(register, text.encode(), content), register=register, extended=extended)
 
 
-def _appended(log: bytes, record: bytes, *, register: int, happened: int) -> bytes:
-    """Leave out what was written for ``register`` and never extended: the caller has read the register."""
+def _appended(log: bytes, record: bytes, *, register: int, extended: int) -> bytes:
+    """Append ``record`` and drop the records of ``register`` that were never extended, as the caller has read."""
     parts = log.split(_SEPARATOR)[1:]
     ours = [part for part in parts if json.loads(part).get("pcr") == register]
-    return b"".join(_SEPARATOR + part for part in (*(part for part in parts if part not in ours[happened:]), record))
+    return b"".join(_SEPARATOR + part for part in (*(part for part in parts if part not in ours[extended:]), record))
 
 
 def _record(register: int, hashed: bytes, content: dict[str, object]) -> bytes:
@@ -155,7 +156,7 @@ _CLUSTER_ID_BYTES = 32
 
 
 class RegisterTpm(Protocol):
-    """What the lock needs of a TPM: read a register, and hash an event into all its banks."""
+    """The TPM commands that the lock needs: read a register, and extend an event into all banks of a register."""
 
     def pcr_read(self, indices: Iterable[int]) -> Mapping[int, bytes]:
         """Return SHA-256 values by register."""
@@ -166,7 +167,7 @@ class RegisterTpm(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquisition:
-    """Outcome: ``won`` (this very call extended the register), the reading after it, and whether the marker was new."""
+    """The result of `NodeLock.acquire`; ``won``: this call extended the register; ``reading``: the state after it."""
 
     won: bool
     reading: LockReading
@@ -179,7 +180,7 @@ def _nothing(_step: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Called with the name of each step just before it (tests stop the process there)."""
+    """A callback that gets the name of each step just before the step; tests stop the process there."""
 
     before: Callable[[str], None] = field(default=_nothing)
 
@@ -187,16 +188,16 @@ class Hooks:
 class NodeLock:
     """The one-way lock of one machine.
 
-    States and the only ways between them::
+    States and transitions::
 
         UNLOCKED --acquire(cluster)--> LOCKED(cluster)        one TPM2_PCR_Event
         anything else measured into the register --> FOREIGN
 
-    There is no way back: only a reset of the machine (which resets the TPM) leads to UNLOCKED again. An acquisition
-    is four steps, each of which may be the last one that happens: record → extend → read back → marker. The record
-    goes into the log before the extension, so it alone proves nothing: the register decides. Killed before the
-    extension, it still reads UNLOCKED and the next call starts over; killed after it, the record explains the
-    register, so the next call finds LOCKED and only writes the marker again.
+    Only a reset of the machine, which resets the TPM, leads back to UNLOCKED. An acquisition has four steps, and the
+    process may be killed after each: record → extend → read back → marker. The record is written before the extension,
+    so the record alone proves nothing: the register decides. After a kill before the extension the state is still
+    UNLOCKED, and the next call starts over. After a later kill the record explains the register, so the next call
+    reads LOCKED and only writes the marker.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class NodeLock:
         clock: Clock | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Keep the open TPM and the paths; raises NODELOCK_REGISTER_RESETTABLE for 16 and above."""
+        """Store the open TPM and the paths; raises NODELOCK_REGISTER_RESETTABLE for registers from 16 up."""
         require_lock_register(register)
         self._tpm = tpm
         self._paths = paths or NodeLockPaths()
@@ -217,12 +218,12 @@ class NodeLock:
         self._hooks = hooks or Hooks()
 
     def read(self) -> LockReading:
-        """Return the reading now, under the file lock."""
+        """Return the current reading, under the file lock."""
         with exclusive(self._paths, clock=self._clock):
             return self._read()
 
     def value_before_lock(self) -> bytes:
-        """Return what the register of this locked machine held before its lock; raises NODELOCK_NOT_HELD."""
+        """Return the register's value before the lock of this machine; raises NODELOCK_NOT_HELD if it is not locked."""
         with exclusive(self._paths, clock=self._clock):
             found = value_before_lock(
                 self._tpm.pcr_read([self._register])[self._register],
@@ -237,10 +238,10 @@ class NodeLock:
         return found
 
     def acquire(self, cluster_id: bytes) -> Acquisition:
-        """Lock this machine to ``cluster_id`` (32 bytes), or find it locked to it already.
+        """Lock this machine to ``cluster_id`` (32 bytes) unless it is locked to this cluster already.
 
-        Exactly one caller between two resets gets ``won``. Raises NODELOCK_FOREIGN when the register holds what no
-        log explains, NODELOCK_OTHER_CLUSTER when it is locked to another cluster.
+        Exactly one caller between two resets gets ``won``. Raises NODELOCK_FOREIGN if the logs do not explain the
+        register, and NODELOCK_OTHER_CLUSTER if the machine is locked to another cluster.
         """
         require_cluster_id(cluster_id)
         with exclusive(self._paths, clock=self._clock):
@@ -248,15 +249,15 @@ class NodeLock:
             require_open_to(reading, cluster_id)
             won = reading.state is LockState.UNLOCKED
             if won:
-                reading = self._lock(cluster_id, happened=reading.own)
+                reading = self._lock(cluster_id, extended=reading.own)
             self._hooks.before("marker")
             marked = write_atomic(self._paths.marker, cluster_id.hex().encode() + b"\n", mode=0o644)
             return Acquisition(won=won, reading=reading, marker_written=marked)
 
     def measure(self, text: str) -> bool:
-        """Extend the register by ``text``, which says what this boot runs, and return whether that was new.
+        """Extend the register by ``text``, which names the site's commit of this boot; return whether that was new.
 
-        Once a boot and before the lock, in the same steps. Raises SOURCE_TOO_LATE, NODELOCK_FOREIGN.
+        It works once in each boot and before the lock, in the same steps. Raises SOURCE_TOO_LATE, NODELOCK_FOREIGN.
         """
         with exclusive(self._paths, clock=self._clock):
             reading = self._read()
@@ -265,14 +266,14 @@ class NodeLock:
             if reading.source == text:
                 return False
             _require_unmeasured(reading)
-            log = with_source(_content(self._paths.log), register=self._register, text=text, happened=reading.own)
+            log = with_source(_content(self._paths.log), register=self._register, text=text, extended=reading.own)
             if self._extend(log, text.encode()).source != text:
                 raise _foreign(self._read())
             return True
 
-    def _lock(self, cluster_id: bytes, *, happened: int) -> LockReading:
+    def _lock(self, cluster_id: bytes, *, extended: int) -> LockReading:
         log = _content(self._paths.log)
-        log = with_lock(log, register=self._register, cluster_id=cluster_id, happened=happened)
+        log = with_lock(log, register=self._register, cluster_id=cluster_id, extended=extended)
         reading = self._extend(log, cluster_id)
         if reading.state is not LockState.LOCKED:
             raise _foreign(reading)
@@ -298,7 +299,7 @@ class NodeLock:
 
 
 def require_cluster_id(cluster_id: bytes) -> None:
-    """Raise NODELOCK_CLUSTER_ID_MALFORMED unless it has the length of one."""
+    """Raise NODELOCK_CLUSTER_ID_MALFORMED unless ``cluster_id`` has 32 bytes."""
     if len(cluster_id) != _CLUSTER_ID_BYTES:
         raise NodeLockError(
             f"expected a cluster id of {_CLUSTER_ID_BYTES} bytes, got {len(cluster_id)}",
@@ -307,7 +308,7 @@ def require_cluster_id(cluster_id: bytes) -> None:
 
 
 def require_open_to(reading: LockReading, cluster_id: bytes) -> None:
-    """Raise unless the machine is unlocked or locked to this very cluster."""
+    """Raise NODELOCK_FOREIGN or NODELOCK_OTHER_CLUSTER unless the machine is unlocked or locked to this cluster."""
     if reading.state is LockState.FOREIGN:
         raise _foreign(reading)
     if reading.state is LockState.LOCKED and reading.cluster_id != cluster_id:
@@ -342,11 +343,11 @@ def _foreign(reading: LockReading) -> NodeLockError:
     )
 
 
-# What the module `node_lock` does.
+# The work of the module `node_lock`.
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Read the lock, and take it when the state ``locked`` is wanted; raises NODELOCK_… and TPM_…."""
+    """Lock the machine to the cluster; check mode only reads the lock. Raises NODELOCK_… and TPM_…."""
     paths = NodeLockPaths(
         directory=Path(params["directory"]),
         firmware_log=Path(params["firmware_log"]),

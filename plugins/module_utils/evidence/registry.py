@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The attestation variants: an explicit table, alphabetical, statically imported.
 
-Every use of a variant goes through here: the doorkeeper, the challenge, its answer and the verification of a node. A
-new one is a folder with ``issuer``, ``verifier`` and ``types``, and one row (docs/adding-an-attestation-method.md).
+Every use of a variant goes through this table: handshake evidence, the challenge, its answer and the verification of a
+node. docs/adding-an-attestation-method.md describes how to add a variant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_VARIANT = tpm2.VARIANT
 class Standing(Enum):
     """How far a variant was shown to work; the value is the sentence for status, report and documentation."""
 
-    FOREIGN = "proven with software TPMs; anybody can make such a key, so believed only as insecure_constellation_peer"
+    FOREIGN = "proven with software TPMs; anyone can make such a key, so trusted only as insecure_constellation_peer"
     PROVEN = "proven with software TPMs and recorded boots of machines"
     UNPROVEN = "verification only, not proven on hardware"
 
@@ -54,7 +54,7 @@ class VerifyQuote(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What a variant needs, above verification, to let machines join: the three steps of the challenge's flow."""
+    """The three steps of the challenge's flow that a variant needs so that machines can join with it."""
 
     issue: IssueQuote
     verify: VerifyQuote
@@ -63,9 +63,9 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One row: how evidence of ``name`` is made (None: elsewhere only) and checked, and the types of both ends.
+    """One row: how evidence of ``name`` is issued (None: not here) and verified, and the types of both.
 
-    ``admission``: the same for a machine that joins; without it evidence of this variant admits nobody.
+    ``admission``: the functions for a machine that joins; without them no machine can join with this variant.
     """
 
     name: str
@@ -123,12 +123,12 @@ def variant(name: str) -> Variant:
 
 
 def own_evidence() -> str:
-    """Return the kind of evidence that nodes of this release are judged by, and its standing, for people."""
+    """Return the variant that nodes of this release use, and its standing, for display."""
     return f"{DEFAULT_VARIANT}: {variant(DEFAULT_VARIANT).standing.value}"
 
 
 def unproven_evidence() -> str:
-    """Return the kinds that are verified here and that nobody ran on hardware, for people; empty where none is."""
+    """Return the variants that were never run on hardware, for display; empty if there are none."""
     names = [row.name for row in VARIANTS.values() if row.standing is Standing.UNPROVEN]
     return f"{', '.join(names)}: {Standing.UNPROVEN.value}" if names else ""
 
@@ -146,18 +146,18 @@ def admission(name: str) -> Admission:
 
 
 def verify_evidence(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote:
-    """Check evidence by its variant; raises `Refusal` VARIANT_UNKNOWN, _NOT_ADMITTED or what the variant raises."""
+    """Verify evidence by its variant; raises `Refusal` VARIANT_UNKNOWN, _NOT_ADMITTED or what the variant raises."""
     return admission(evidence.variant).verify(evidence, qualifying_data=qualifying_data)
 
 
-# E1, the evidence inside a TLS certificate: it opens the door of a connection and decides nothing else.
+# E1, the evidence inside a TLS certificate: it lets the connection begin and decides nothing else.
 #
-# Its quote is over the verifier's nonce and the certificate's key. What counts later is that the bound evidence comes
-# from the same attestation key in the same run of the TPM (`verify`, step 6).
+# Its quote is over the verifier's nonce and the certificate's key. Later the bound evidence must come from the same
+# attestation key in the same run of the TPM (`verify`, step 6).
 
 
 def issue_doorkeeper(tpm: QuotingTpm, ak: LoadedKey, *, spki_sha256: bytes, nonce: bytes, pcrs: Iterable[int]) -> bytes:
-    """Return serialised evidence over the other side's ``nonce`` and our certificate's key (32 bytes each)."""
+    """Return serialised evidence over the peer's ``nonce`` and the hash of our certificate's key (32 bytes each)."""
     qualifying_data = doorkeeper_digest(nonce=nonce, spki_sha256=spki_sha256)
     return admission(DEFAULT_VARIANT).issue(tpm, ak, qualifying_data=qualifying_data, pcrs=pcrs).to_bytes()
 
@@ -165,7 +165,7 @@ def issue_doorkeeper(tpm: QuotingTpm, ak: LoadedKey, *, spki_sha256: bytes, nonc
 def verify_doorkeeper(document: bytes, *, spki_sha256: bytes, nonce: bytes) -> VerifiedQuote:
     """Return the quote in ``document`` if it is over our ``nonce`` and the peer's key; raises `Refusal`.
 
-    The caller owes everything else: neither the TPM nor its values are judged here.
+    Neither the TPM nor its values are checked here.
     """
     evidence = Evidence.parse(document)
     return verify_evidence(evidence, qualifying_data=doorkeeper_digest(nonce=nonce, spki_sha256=spki_sha256))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check an SEV-SNP report in numbered steps, offline: chain, revocation, signature, platform, guest, identity."""
+"""Verify an SEV-SNP report in numbered steps, offline: chain, revocation, signature, platform, guest, identity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .tee import TeeIdentity
 
 
-# Types of the variant ``sev-snp``: evidence, collateral from files, policy, and what verification yields.
+# Types of the variant ``sev-snp``: evidence, collateral from files, policy, and the result of verification.
 
 VARIANT = "sev-snp"
 
@@ -39,12 +39,12 @@ STEPS = (
     "The key is enrolled, and the report names it and the exchange",
     "The launch measurement is allowed",
 )
-"""What `verify_snp_report` checks, for a person; in order."""
+"""The checks of `verify_snp_report`, in order, for display."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpEvidence:
-    """What a guest presents: its report, the certificate of the key that signed it (DER), its own X25519 key."""
+    """The evidence of a guest: its report, the certificate of the signing key (DER), its X25519 public key."""
 
     report: bytes
     certificate: bytes
@@ -53,9 +53,9 @@ class SnpEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpCollateral:
-    """The processor family's authorities and revocation list, as AMD publishes them; nothing is fetched.
+    """AMD's published CAs and revocation list of a processor family; nothing is downloaded.
 
-    ``ark`` is the root of trust: who configures it decides. ``ask``: the ASK for VCEKs, the ASVK for VLEKs.
+    ``ark``: the configured root of trust. ``ask``: the ASK for VCEKs, the ASVK for VLEKs.
     """
 
     ark: x509.Certificate
@@ -65,7 +65,7 @@ class SnpCollateral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpPolicy:
-    """What a report must say. Without measurements or keys everything is refused.
+    """The requirements on a report. Without measurements or keys every report is refused.
 
     ``measurements``: launch digests (48 bytes). ``keys``: names of enrolled keys (`tee.key_name`). ``chip_ids``: an
     additional allow-list; empty means any. Debugging, migration and VMPLs other than 0 are always refused.
@@ -82,7 +82,7 @@ class SnpPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSnpReport:
-    """A report that every step of `verify_snp_report` let through: verification only, not proven on hardware."""
+    """A report that passed every step of `verify_snp_report`: verification only, not proven on hardware."""
 
     report: SnpReport
     identity: TeeIdentity
@@ -90,7 +90,7 @@ class VerifiedSnpReport:
 
 
 def load_snp_collateral(*, chain: bytes, crl: bytes) -> SnpCollateral:
-    """Return the collateral of AMD's files: ``chain`` PEM (ASK, then ARK), ``crl`` DER.
+    """Parse AMD's files: ``chain`` is PEM (ASK, then ARK), ``crl`` DER.
 
     Raises `Refusal` TEE_COLLATERAL_MALFORMED.
     """
@@ -123,13 +123,13 @@ def verify_snp_report(
     vtpm_ak_name: bytes = b"",
     reached: Reached = unobserved,
 ) -> VerifiedSnpReport:
-    """Return what a guest proved, after these steps.
+    """Return the verified report of a guest, after these steps.
 
     1. The report parses strictly (EVIDENCE_MALFORMED).
     2. Root, intermediate and revocation list belong together (TEE_CHAIN_UNTRUSTED) and are valid now
        (TEE_COLLATERAL_EXPIRED); the intermediate is not revoked (TEE_KEY_REVOKED).
-    3. The signing key's certificate parses (TEE_COLLATERAL_MALFORMED), is of the intermediate (TEE_CHAIN_UNTRUSTED)
-       and valid now (TEE_COLLATERAL_EXPIRED).
+    3. The signing key's certificate parses (TEE_COLLATERAL_MALFORMED), is signed by the intermediate
+       (TEE_CHAIN_UNTRUSTED) and valid now (TEE_COLLATERAL_EXPIRED).
     4. The report is signed by that key (TEE_SIGNATURE).
     5. The certificate is for the TCB that the report states, and for its chip (TEE_CERTIFICATE_MISMATCH).
     6. The guest: no debugging (TEE_DEBUG), VMPL 0 (TEE_VMPL), no migration; SMT and VLEK if allowed (TEE_ATTRIBUTES).
@@ -138,9 +138,9 @@ def verify_snp_report(
     9. The key is enrolled (TEE_KEY_UNKNOWN); the report names it, the exchange and the virtual TPM (BINDING_MISMATCH).
     10. The launch measurement is allowed (POLICY_EMPTY, TEE_MEASUREMENT).
 
-    ``qualifying_data``: 32 bytes of this exchange. ``vtpm_ak_name``: of a `VerifiedQuote` that the caller verified over
-    the same exchange; such a guest names its virtual TPM, and without it here its report does not match.
-    The caller owes the freshness of the exchange.
+    ``qualifying_data``: 32 bytes of this exchange. ``vtpm_ak_name``: from a `VerifiedQuote` that the caller verified
+    over the same exchange, if the guest has a virtual TPM; its report matches only with this name.
+    The caller must ensure that the exchange is fresh.
     """
     reached(1)
     report = SnpReport.parse(evidence.report)
@@ -210,16 +210,14 @@ def _verify_issued(certificate: x509.Certificate, issuer: x509.Certificate, expe
     try:
         certificate.verify_directly_issued_by(issuer)
     except unreadable(exceptions.InvalidSignature) as error:
-        raise Refusal(
-            f"expected {expected}, got a certificate that is none", reason=Reason.TEE_CHAIN_UNTRUSTED
-        ) from error
+        raise Refusal(f"expected {expected}, got another certificate", reason=Reason.TEE_CHAIN_UNTRUSTED) from error
 
 
 def _verify_dates(what: str, first: datetime, last: datetime | None, now: datetime) -> None:
     if last is None or not first <= now <= last:
         raise Refusal(
             f"expected a {what} valid at {now:%Y-%m-%d}, got one for {first:%Y-%m-%d} to "
-            f"{'ever' if last is None else format(last, '%Y-%m-%d')}",
+            f"{'no end' if last is None else format(last, '%Y-%m-%d')}",
             reason=Reason.TEE_COLLATERAL_EXPIRED,
         )
 
@@ -300,7 +298,7 @@ def _verify_measurement(report: SnpReport, policy: SnpPolicy) -> None:
 
 
 def _extension(certificate: x509.Certificate, oid: str) -> bytes:
-    """Return the bytes of one of AMD's extensions, empty where there is none."""
+    """Return the bytes of one of AMD's extensions, empty if the certificate does not have it."""
     try:
         return certificate.extensions.get_extension_for_oid(x509.ObjectIdentifier(oid)).value.public_bytes()
     except x509.ExtensionNotFound:
@@ -308,7 +306,7 @@ def _extension(certificate: x509.Certificate, oid: str) -> bytes:
 
 
 def _chip(data: bytes) -> bytes:
-    """Return a hardware id, which AMD writes raw or as an octet string."""
+    """Return a hardware id, which AMD writes as raw bytes or as an octet string."""
     return data if len(data) in {0, _CHIP_ID_BYTES} else der.only(data, der.OCTET_STRING).content
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The attestation report of SEV-SNP, bytes to object: strict, and judged by nobody here.
+"""Parse the attestation report of SEV-SNP strictly; `sev_snp` verifies it.
 
 Source: SEV Secure Nested Paging Firmware ABI Specification (AMD 56860), ATTESTATION_REPORT, versions 2 to 5; all
 numbers are little-endian.
@@ -19,7 +19,7 @@ SIGNED_BYTES = 0x2A0
 VERSIONS = range(2, 6)
 
 VCEK, VLEK = 0, 1
-"""The signing key of a report: derived of the chip, or given out by AMD to a provider."""
+"""The signing key of a report: derived from the chip, or issued by AMD to a provider."""
 
 _ECDSA_P384_SHA384 = 1
 _FAMILY_TURIN = 0x1A
@@ -41,7 +41,7 @@ class TcbVersion:
 
     @classmethod
     def parse(cls, data: bytes, *, turin: bool) -> TcbVersion:
-        """Return the TCB_VERSION of eight bytes; raises `Refusal` EVIDENCE_MALFORMED for reserved bits."""
+        """Return the TCB_VERSION of eight bytes; raises `Refusal` EVIDENCE_MALFORMED for reserved bytes."""
         used = (0, 1, 2, 3, 7) if turin else (0, 1, 6, 7)
         if any(data[index] for index in range(len(data)) if index not in used):
             raise _malformed("reserved bytes of zero in a TCB version", data.hex())
@@ -57,7 +57,7 @@ class TcbVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpReport:
-    """A report as it came. ``signed`` is what the signature (``r``, ``s``) is over."""
+    """A parsed report. ``signed`` are the bytes that the signature (``r``, ``s``) covers."""
 
     version: int
     guest_svn: int
@@ -129,7 +129,7 @@ def _policy(data: bytes) -> int:
 
 
 def _require_reserved(data: bytes, version: int) -> None:
-    """Refuse what is neither signed nor zero, or zero by the specification of this version."""
+    """Refuse a report with reserved or unsigned bytes that are not zero as this version demands."""
     family = 0x18B if version > VERSIONS[0] else 0x188
     vectors = 0x208 if version == VERSIONS[-1] else 0x1F8
     ranges = ((0x04C, 0x050), (family, 0x1A0), (0x1EB, 0x1EC), (0x1EF, 0x1F0), (vectors, SIGNED_BYTES))

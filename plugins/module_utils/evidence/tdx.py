@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check a TDX quote in numbered steps, offline; chains, signatures and TCB matching are the library's (`dcap-qvl`)."""
+"""Verify a TDX quote in numbered steps, offline; the library `dcap-qvl` checks chains, signatures and TCB levels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .tee import TeeIdentity
 
 
-# Types of the variant ``tdx``: evidence, collateral from files, policy, and what verification yields.
+# Types of the variant ``tdx``: evidence, collateral from files, policy, and the result of verification.
 
 VARIANT = "tdx"
 
@@ -36,7 +36,7 @@ STEPS = (
     "The key is enrolled, and the report names it and the exchange",
     "MRTD and every other register of the policy have an allowed value",
 )
-"""What `verify_tdx_quote` checks, for a person; in order."""
+"""The checks of `verify_tdx_quote`, in order, for display."""
 MAX_COLLATERAL_BYTES = 1 << 20
 
 _COLLATERAL_TEXTS = {
@@ -54,7 +54,7 @@ _COLLATERAL_TEXTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxEvidence:
-    """What a trust domain presents: its quote (version 4 or 5, certificates in it) and its own X25519 key."""
+    """The evidence of a trust domain: its quote (version 4 or 5, with certificates) and its X25519 public key."""
 
     quote: bytes
     key: bytes
@@ -62,10 +62,10 @@ class TdxEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxCollateral:
-    """What Intel publishes for a platform, and the root of trust (DER), which decides. Nothing is fetched.
+    """Intel's published collateral of a platform, and the root of trust (DER). Nothing is downloaded.
 
-    ``text``: the collateral as JSON, in the form of Intel's quote verification library. ``valid``: its parts with first
-    and last instant. ``revoked``: serial numbers of revoked keys of processors.
+    ``text``: the collateral as JSON, in the form of Intel's quote verification library. ``valid``: the first and the
+    last valid instant of each part. ``revoked``: serial numbers of the certificates of revoked processor keys.
     """
 
     root: bytes
@@ -76,7 +76,7 @@ class TdxCollateral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxPolicy:
-    """What a quote must say. Without measurements or keys everything is refused.
+    """The requirements on a quote. Without measurements or keys every quote is refused.
 
     ``measurements``: register to allowed values (48 bytes): 0 is MRTD, which must be among them, 1 to 4 RTMR 0 to 3.
     ``keys``: names of enrolled keys. ``minimum_tee_tcb_svn``: component-wise. ``statuses``: of Intel's TCB levels.
@@ -99,7 +99,7 @@ class TdxPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxReport:
-    """What the verified quote says of the trust domain; ``registers`` numbered as in `TdxPolicy`."""
+    """The trust domain that the verified quote describes; ``registers`` have the numbers of `TdxPolicy`."""
 
     tee_tcb_svn: bytes
     mr_seam: bytes
@@ -111,14 +111,14 @@ class TdxReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedTdxQuote:
-    """A quote that every step of `verify_tdx_quote` let through: verification only, not proven on hardware."""
+    """A quote that passed every step of `verify_tdx_quote`: verification only, not proven on hardware."""
 
     report: TdxReport
     identity: TeeIdentity
 
 
 def load_tdx_collateral(*, collateral: bytes, root: bytes) -> TdxCollateral:
-    """Return the collateral of files: ``collateral`` JSON, ``root`` DER; raises `Refusal` TEE_COLLATERAL_MALFORMED."""
+    """Parse collateral: ``collateral`` is JSON, ``root`` DER; raises `Refusal` TEE_COLLATERAL_MALFORMED."""
     if len(collateral) > MAX_COLLATERAL_BYTES:
         raise _collateral_malformed(f"at most {MAX_COLLATERAL_BYTES} bytes", f"{len(collateral)}")
     try:
@@ -164,8 +164,8 @@ _SIGNATURE_AND_KEY_BYTES = 128
 _QE_REPORT_CERTIFICATION = 6
 _MRTD, _REGISTERS = 0, ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3")
 
-# What the library says, in its own words, and what that is here; the first that occurs counts. It tells no codes, so a
-# text that is not known is a refusal of its own and never a pass.
+# Parts of the library's error texts, and our reasons; the first match counts. The library has no error codes. An
+# unknown text gives a reason of its own, and never a pass.
 _TEXTS = (
     ("Debug mode is enabled", Reason.TEE_DEBUG),
     ("Invalid MR service TD", Reason.TEE_ATTRIBUTES),
@@ -209,24 +209,24 @@ def verify_tdx_quote(
     vtpm_ak_name: bytes = b"",
     reached: Reached = unobserved,
 ) -> VerifiedTdxQuote:
-    """Return what a trust domain proved, after these steps.
+    """Return the verified quote of a trust domain, after these steps.
 
-    1. The quote is bounded, parses, is of a trust domain, and nothing lies behind it (EVIDENCE_MALFORMED).
+    1. The quote is bounded, parses, is of a trust domain, and has no data after its end (EVIDENCE_MALFORMED).
     2. TCB information, identity of the quoting enclave, revocation lists, root, and the processor's certificates are
        valid now (TEE_COLLATERAL_EXPIRED), the processor's key is not revoked (TEE_KEY_REVOKED).
     3. The library verifies: chains to the configured root (TEE_CHAIN_UNTRUSTED), signatures of quote, quoting enclave
        and collateral (TEE_SIGNATURE), that the collateral is for this platform (TEE_CERTIFICATE_MISMATCH), that the
        quoting enclave is Intel's (TEE_QE_IDENTITY), that the TCB's level is one that the policy allows
-       (TEE_TCB_TOO_OLD), debugging (TEE_DEBUG) and attributes (TEE_ATTRIBUTES). What it refuses in other words is
+       (TEE_TCB_TOO_OLD), debugging (TEE_DEBUG) and attributes (TEE_ATTRIBUTES). Any other error of the library is
        TEE_QUOTE_REFUSED.
-    4. The TDX module is as new as the policy asks (TEE_TCB_TOO_OLD) and, where it names some, one of those named, and
-       the extended features too (TEE_ATTRIBUTES); no debugging, once more (TEE_DEBUG).
-    5. The key is enrolled (TEE_KEY_UNKNOWN), and named in the report data together with the exchange and the virtual
-       TPM beside (BINDING_MISMATCH).
+    4. Debugging is off, which is checked again (TEE_DEBUG). The TDX module is at least as new as the policy demands
+       (TEE_TCB_TOO_OLD). Module and extended features have the policy's values, if it lists any (TEE_ATTRIBUTES).
+    5. The key is enrolled (TEE_KEY_UNKNOWN), and the report data name it with the exchange and the virtual TPM
+       (BINDING_MISMATCH).
     6. MRTD and every other register that the policy names have an allowed value (POLICY_EMPTY, TEE_MEASUREMENT).
 
-    ``qualifying_data``, ``vtpm_ak_name``: as for `verify_snp_report`. Raises `DependencyError` DEPENDENCY_MISSING where
-    the library is not installed. The caller owes the freshness of the exchange.
+    ``qualifying_data``, ``vtpm_ak_name``: as for `verify_snp_report`. Raises `DependencyError` DEPENDENCY_MISSING if
+    the library is not installed. The caller must ensure that the exchange is fresh.
     """
     report = authenticate(evidence.quote, policy=policy, collateral=collateral, now=now, reached=reached)
     reached(5)
@@ -240,7 +240,7 @@ def verify_tdx_quote(
 def authenticate(
     quote: bytes, *, policy: TdxPolicy, collateral: TdxCollateral, now: datetime, reached: Reached = unobserved
 ) -> TdxReport:
-    """Return the report of a genuine quote of an acceptable platform: steps 1 to 4, which ask for no identity."""
+    """Return the report of a genuine quote of an accepted platform: steps 1 to 4, without the identity."""
     reached(1)
     parsed = _parse(quote)
     reached(2)
@@ -268,13 +268,13 @@ def _parse(quote: bytes) -> Any:
     if end > len(quote) or any(quote[end:]):
         raise _malformed(f"a quote of {end} bytes, then at most zeros", f"{len(quote)}")
     kind = int.from_bytes(quote[begin + _SIGNATURE_AND_KEY_BYTES :][:2], "little")
-    if kind != _QE_REPORT_CERTIFICATION:  # nobody signs this field, and the library reads what follows as if it were
+    if kind != _QE_REPORT_CERTIFICATION:  # the field is not signed, and the library assumes this type
         raise _malformed(f"certification data of type {_QE_REPORT_CERTIFICATION}", f"type {kind}")
     return parsed
 
 
 def _signature_data(quote: bytes, version: int) -> tuple[int, int]:
-    """Return where they begin and end; a quote of version 5 says type and size of its body in front of it."""
+    """Return where the signature data begin and end; in version 5 the size of the body is stored before the body."""
     start = _BODY_AT[version]
     size = _BODY_BYTES_10 if version == _VERSIONS[0] else int.from_bytes(quote[start - 4 : start], "little")
     at = start + size
@@ -291,7 +291,7 @@ def _verify_dates(collateral: TdxCollateral, now: datetime) -> None:
 
 
 def _verify_processor(parsed: Any, collateral: TdxCollateral, now: datetime) -> None:
-    """Name the two causes that the library hides behind "chain"; what is read here is not yet authenticated."""
+    """Refuse two causes that the library reports only as "chain"; the certificates are not yet authenticated here."""
     try:
         chain = x509.load_pem_x509_certificates(bytes(parsed.cert_chain_pem_bytes() or b"").rstrip(b"\0"))
         dates = [(one.not_valid_before_utc, one.not_valid_after_utc) for one in chain]
@@ -328,9 +328,9 @@ def _verify_with_library(quote: bytes, *, policy: TdxPolicy, collateral: TdxColl
         raise _refused(f"{error}") from error
 
 
-def _refused(said: str) -> Refusal:
-    reason = next((reason for text, reason in _TEXTS if text in said), Reason.TEE_QUOTE_REFUSED)
-    return Refusal(f"expected a quote that dcap-qvl verifies, got: {said[:300]}", reason=reason)
+def _refused(message: str) -> Refusal:
+    reason = next((reason for text, reason in _TEXTS if text in message), Reason.TEE_QUOTE_REFUSED)
+    return Refusal(f"expected a quote that dcap-qvl verifies, got: {message[:300]}", reason=reason)
 
 
 def _report(body: Any) -> TdxReport:

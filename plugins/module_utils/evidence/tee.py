@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What SEV-SNP and TDX share: a key that names the machine, and what a report must say of one exchange.
+"""What SEV-SNP and TDX share: a key that identifies the machine, and the report data that bind it to one exchange.
 
-There is no endorsement key here. The identity is an X25519 key that was enrolled; the machine keeps its private half in
-memory that the processor encrypts, and the report names the public half. All guests of one host share its chip, so
-chip ids are an additional allow-list and never an identity.
+There is no endorsement key here. The identity is an enrolled X25519 key. The machine keeps the private key in memory
+that the processor encrypts, and the report names the public key. All guests of one host share its chip, so chip ids
+are an additional allow-list and never an identity.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeeBinding:
-    """What a report's 64 bytes of report data are a digest of.
+    """The input of the digest in a report's 64 bytes of report data.
 
-    ``key``: the machine's X25519 public key. ``qualifying_data``: 32 bytes of the exchange, as a quote's.
-    ``vtpm_ak_name``: the name of the attestation key of a virtual TPM that the caller verified beside; empty without.
+    ``key``: the machine's X25519 public key. ``qualifying_data``: 32 bytes of the exchange, as in a TPM quote.
+    ``vtpm_ak_name``: the name of the attestation key of a virtual TPM that the caller verified too; empty without one.
     """
 
     variant: str
@@ -41,7 +41,7 @@ class TeeBinding:
     vtpm_ak_name: bytes = b""
 
     def report_data(self) -> bytes:
-        """Return SHA-512 of the parts, each length-prefixed; raises `Refusal` BINDING_MALFORMED."""
+        """Return SHA-512 of the parts, each with a length prefix; raises `Refusal` BINDING_MALFORMED."""
         if (len(self.key), len(self.qualifying_data)) != (KEY_BYTES, KEY_BYTES):
             raise Refusal(
                 f"expected a key and qualifying data of {KEY_BYTES} bytes each, got {len(self.key)} and "
@@ -54,7 +54,7 @@ class TeeBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeeIdentity:
-    """A key that a verified report named, and that is enrolled; only `verify_identity` makes one."""
+    """An enrolled key that a verified report names; only `verify_identity` creates one."""
 
     binding: TeeBinding
 
@@ -64,7 +64,7 @@ class TeeIdentity:
         return key_name(self.binding.key)
 
     def seal(self, plaintext: bytes) -> bytes:
-        """Return ``plaintext`` by HPKE to the key, for this exchange alone."""
+        """Return ``plaintext`` encrypted with HPKE to the key, for this exchange only."""
         return seal_to_key(plaintext, recipient=self.binding.key, binding=self.binding.report_data())
 
 
@@ -74,9 +74,9 @@ def key_name(key: bytes) -> str:
 
 
 def verify_identity(binding: TeeBinding, *, reported: bytes, enrolled: Collection[str]) -> TeeIdentity:
-    """Return the identity, if its key is enrolled (TEE_KEY_UNKNOWN) and the report names all of it (BINDING_MISMATCH).
+    """Return the identity of ``binding``. ``reported``: the report data of a report whose signature was verified.
 
-    ``reported``: the report data of a report whose signature was verified.
+    Raises `Refusal` TEE_KEY_UNKNOWN if the key is not enrolled, and BINDING_MISMATCH if the report data differ.
     """
     if key_name(binding.key) not in enrolled:
         raise Refusal(f"expected an enrolled key, got the key {key_name(binding.key)}", reason=Reason.TEE_KEY_UNKNOWN)
@@ -87,6 +87,6 @@ def verify_identity(binding: TeeBinding, *, reported: bytes, enrolled: Collectio
 
 
 def require(holds: bool, sentence: str, reason: Reason) -> None:
-    """Refuse with "expected ``sentence``" where a check does not hold."""
+    """Raise `Refusal` "expected ``sentence``" with ``reason`` unless the check ``holds``."""
     if not holds:
         raise Refusal(f"expected {sentence}", reason=reason)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check one quote, in numbered steps, against nothing but itself and the qualifying data that it was asked for."""
+"""Verify one quote in numbered steps, from the evidence and the expected qualifying data alone."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ STEPS = (
     "The quote selects exactly the registers delivered",
     "The quote is over the values delivered",
 )
-"""What `verify_quote` checks, for a person; in order."""
+"""The checks of `verify_quote`, in order, for display."""
 
 
 class QuotingTpm(Protocol):
-    """What issuing evidence and answering a challenge ask of a TPM; `tpm.Tpm` is one."""
+    """The TPM commands that evidence and the answer to a challenge need; `tpm.Tpm` implements them."""
 
     def pcr_read(self, indices: Iterable[int]) -> dict[int, bytes]:
         """Return the values of registers in the SHA-256 bank."""
@@ -74,8 +74,8 @@ class QuotingTpm(Protocol):
 class VerifiedQuote:
     """A quote whose signature, qualifying data, selection and digest were checked; only `verify_quote` makes one.
 
-    ``pcrs`` are the very values that the quote's digest is over (SHA-256 bank). Whether the AK is that of a known
-    TPM is not said here.
+    ``pcrs`` are the values that the quote's digest covers (SHA-256 bank). Whether the AK belongs to a known TPM is not
+    checked here.
     """
 
     ak_public: Public
@@ -94,10 +94,10 @@ _DEMANDED = {
 
 
 def verify_quote(evidence: Evidence, *, qualifying_data: bytes, reached: Reached = unobserved) -> VerifiedQuote:
-    """Return what ``evidence`` says, after these steps.
+    """Return the verified quote of ``evidence``, after these steps.
 
-    1. The attestation key's public area parses strictly (EVIDENCE_MALFORMED) and is that of a restricted signing key
-       made in and fixed to a TPM, with SHA-256 for its name and its scheme (AK_ATTRIBUTES), of a kind that is believed
+    1. The attestation key's public area parses strictly (EVIDENCE_MALFORMED). It describes a restricted signing key,
+       made in and fixed to a TPM, with SHA-256 for name and scheme (AK_ATTRIBUTES), and of an accepted kind
        (AK_KEY_UNSUPPORTED).
     2. The quote parses strictly, with the magic number and the type of a quote (QUOTE_MALFORMED).
     3. The signature is of the key's own scheme and verifies (QUOTE_SIGNATURE).
@@ -106,8 +106,8 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes, reached: Reached
     6. The selection is one list, of the SHA-256 bank, and exactly the registers delivered (QUOTE_SELECTION).
     7. The digest is over the values delivered (QUOTE_DIGEST).
 
-    The caller owes: that the key is one of a known TPM (activation), that the registers are those wanted, and every
-    judgement of the values.
+    The caller must check that the key belongs to a known TPM (activation), that the registers are those it asked for,
+    and that the values are acceptable.
     """
     reached(1)
     ak = parse_attestation_key(evidence.ak_public)
@@ -127,9 +127,9 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes, reached: Reached
 
 
 def verify_attestation_key(ak: Public) -> None:
-    """Refuse with AK_ATTRIBUTES a key that could sign anything but what its own TPM says, and a weak one (step 1).
+    """Refuse an attestation key that could sign other data than structures of its own TPM, or that is weak (step 1).
 
-    Raises `Refusal` EVIDENCE_MALFORMED for numbers that are no key, and AK_KEY_UNSUPPORTED.
+    Raises `Refusal` AK_ATTRIBUTES, AK_KEY_UNSUPPORTED, and EVIDENCE_MALFORMED if the numbers are no key.
     """
     missing = [name for name, bit in _DEMANDED.items() if not ak.attributes & bit]
     _require(not missing, f"an attestation key that is {', '.join(missing)}, got one that is not", Reason.AK_ATTRIBUTES)
@@ -180,7 +180,10 @@ def parse_quote(data: bytes) -> Attest:
 
 
 def verify_signature(ak: Public, quote: bytes, signed: bytes) -> None:
-    """Hold the TPMT_SIGNATURE ``signed`` of ``quote`` against the key (step 3); raises `Refusal` QUOTE_SIGNATURE."""
+    """Verify the TPMT_SIGNATURE ``signed`` of ``quote`` with the key ``ak`` (step 3).
+
+    Raises `Refusal` QUOTE_SIGNATURE, and EVIDENCE_MALFORMED if signature or key do not parse.
+    """
     try:
         signature, key = Signature.parse(signed), ak.key()
     except TpmError as error:
@@ -234,12 +237,12 @@ def _verify_values(attest: Attest, pcrs: Mapping[int, bytes]) -> None:
 
 
 def _scheme(ak: Public) -> Scheme:
-    """Return how the key signs; that of what is no key has no hash."""
+    """Return the signing scheme of the key; an empty scheme, without a hash, for other objects."""
     return ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else Scheme()
 
 
 def _check(key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, signature: Signature, signed: bytes) -> None:
-    """Verify with `cryptography`, which raises InvalidSignature."""
+    """Verify a signature with `cryptography`, which raises InvalidSignature."""
     if isinstance(key, rsa.RSAPublicKey):
         key.verify(signature.raw(), signed, _padding(signature), hashes.SHA256())
     else:

@@ -25,9 +25,10 @@ _ATTEMPTS = 5
 
 
 def issue(tpm: QuotingTpm, ak: LoadedKey, *, qualifying_data: bytes, pcrs: Iterable[int]) -> Evidence:
-    """Return a quote of ``ak`` over ``pcrs`` with the values that it is over; ``qualifying_data`` at most 64 bytes.
+    """Return a quote of ``ak`` over ``pcrs`` with the quoted values; ``qualifying_data`` has at most 64 bytes.
 
-    A register may be extended between the reading and the quote, then both are done again. Raises `TpmError`.
+    If a register is extended between reading and quote, both are repeated. Raises `TpmError` TPM_BUSY after five
+    attempts, and what the TPM raises.
     """
     wanted = tuple(sorted(set(pcrs)))
     for _unused in range(_ATTEMPTS):
@@ -43,5 +44,5 @@ def issue(tpm: QuotingTpm, ak: LoadedKey, *, qualifying_data: bytes, pcrs: Itera
                 pcrs=values,
             )
     raise TpmError(
-        f"expected registers that stand still for one quote, they moved {_ATTEMPTS} times", reason=Reason.TPM_BUSY
+        f"expected registers that stay the same during a quote, they changed {_ATTEMPTS} times", reason=Reason.TPM_BUSY
     )

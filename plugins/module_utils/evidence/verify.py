@@ -1,31 +1,30 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verify a machine and a node: everything that one answer claims, against one record, in numbered steps.
+"""Verify a machine or a node: check all claims of one answer against the record of its challenge, in numbered steps.
 
-    1. The challenge is the one answered, and unexpired (CHALLENGE_UNKNOWN, CHALLENGE_EXPIRED). The caller owes that it
-       is answered once: `ChallengeStore.take` forgets it before anything is checked.
+    1. The answer is for this challenge, which has not expired (CHALLENGE_UNKNOWN, CHALLENGE_EXPIRED). The caller must
+       ensure that a challenge is answered once: `ChallengeStore.take` removes it before anything is checked.
     2. The proof shows the activated secret, so the TPM holds the endorsement key and the attestation key of the
        challenge (ACTIVATION_NOT_PROVEN).
     3. The evidence is of that attestation key (AK_MISMATCH), which is restricted and fixed to its TPM (AK_ATTRIBUTES,
        AK_KEY_UNSUPPORTED).
     4. The quote is genuine (`tpm2.verify_quote`) and over this exchange: purpose, cluster, channel, nonce, proof,
        request, one-time key (BINDING_MISMATCH).
-    5. It is over exactly the registers demanded, and over the values delivered (QUOTE_SELECTION, QUOTE_DIGEST).
-    6. The TPM is the one of the earlier evidence of this connection, without a reset in between (AK_MISMATCH,
+    5. The quote is over exactly the demanded registers and the delivered values (QUOTE_SELECTION, QUOTE_DIGEST).
+    6. The TPM is that of the earlier evidence of this connection, without a reset in between (AK_MISMATCH,
        TPM_RESET_BETWEEN).
-    7. The endorsement key names one approved identity (IDENTITY_...); where roots are configured, its certificate
-       chains to one (EK_CERTIFICATE_...), which is a further check and never a substitute.
-    8. The event logs are those that the machine bound, and lead to the quoted registers (EVENT_LOG_...).
-    9. The node lock's register reads what the purpose permits (NODELOCK_...). That it is open (NODELOCK_OPEN) is told
-       after step 10: of a machine that could not lock itself since its boot has changed, the boot is what to know.
-    10. A profile in force that counts for this machine (PROFILE_NOT_FOR_MACHINE) allows the values, and what it asserts
-       follows from the logs of step 8 (PCR_MISMATCH,
-       POLICY_EMPTY, PROFILE_EXPIRED, SECURE_BOOT_OFF, LOCKDOWN_NOT_PROVEN, BOOT_OPTION_UNKNOWN, FIRMWARE_TOO_OLD,
-       KERNEL_NOT_ACCEPTED, SBAT_TOO_OLD).
+    7. The endorsement key names one approved identity (IDENTITY_...). If roots are configured, its certificate chains
+       to one of them (EK_CERTIFICATE_...), which is a further check and never a substitute.
+    8. The event logs are those that the machine bound, and they lead to the quoted registers (EVENT_LOG_...).
+    9. The node lock's register has a state that the purpose permits (NODELOCK_...). A lock that is open (NODELOCK_OPEN)
+       is reported after step 10: a machine whose boot changed cannot lock itself, so the boot is the cause to report.
+    10. A profile in force that counts for this machine (PROFILE_NOT_FOR_MACHINE) allows the values, and its assertions
+       follow from the logs of step 8 (PCR_MISMATCH, POLICY_EMPTY, PROFILE_EXPIRED, SECURE_BOOT_OFF,
+       LOCKDOWN_NOT_PROVEN, BOOT_OPTION_UNKNOWN, FIRMWARE_TOO_OLD, KERNEL_NOT_ACCEPTED, SBAT_TOO_OLD).
 
-Who comes before what: a stranger's logs are not even parsed. The values compared are those of the very quote that was
-verified, and every check is fed from the one record. Any error on the way is a refusal.
+The identity is checked first: the logs of an unknown machine are not parsed. The compared values are those of the
+verified quote, and every check reads the same record. Any error on the way is a refusal.
 """
 
 from __future__ import annotations
@@ -70,18 +69,18 @@ if TYPE_CHECKING:
     from .tpm2 import VerifiedQuote
 
 
-# What verification yields. Nobody else can make these: to hold one is to have checked.
+# The results of verification. Only verification creates them, so an instance proves that the checks passed.
 
 
 class Proof:
-    """Given out by `verify` alone; a verified object made without it is an error of the programmer."""
+    """A token that only this file creates; a verified object without one is a programming error."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootLogs:
-    """Logs that lead to the quoted registers; ``command_line`` is a hint that `describe` believes by its hash only."""
+    """Logs that lead to the quoted registers; ``command_line`` is a hint that `describe` accepts only by its hash."""
 
     firmware: FirmwareLog
     userspace: tuple[UserspaceRecord, ...]
@@ -90,11 +89,10 @@ class BootLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMachine:
-    """A TPM that answered a challenge, and what it booted; not yet a node, and judged by no profile.
+    """A TPM that answered a challenge, and what its machine booted; no profile or identity was checked yet.
 
     ``ek_sha256``: 64 hex digits, the machine's name. ``binding``: B, 32 bytes. ``hpke_public``: the one-time key that
-    the quote names. ``certified``: the chip and the root of its certificate, None where no
-    roots are configured.
+    the quote names. ``certified``: the chip and the root of its certificate, None if no roots are configured.
     """
 
     proof: Proof = field(repr=False)
@@ -109,7 +107,7 @@ class VerifiedMachine:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse to be made by hand."""
+        """Raise `TypeError` unless verification creates this object."""
         _require_proof(self.proof)
 
     @property
@@ -119,17 +117,17 @@ class VerifiedMachine:
 
     @property
     def events(self) -> tuple[MeasuredEvent, ...]:
-        """What was measured, in words: made anew at each call, since most machines need no explanation."""
+        """The measured events in words; computed on each access, since only a refusal needs them."""
         return describe(self.boot.firmware, self.boot.userspace, command_line=self.boot.command_line)
 
     def read(self) -> tuple[BootLine, ...]:
-        """Return the boot as a person reads it; what stands in registers that were not quoted is left out."""
+        """Return the boot as lines for display, without events of registers that were not quoted."""
         lines = read_boot(self.boot.firmware, self.boot.userspace, command_line=self.boot.command_line)
         return tuple(line for line in lines if line.pcr in self.quote.pcrs)
 
     @property
     def facts(self) -> BootFacts:
-        """What the logs prove, of the quoted registers alone."""
+        """The facts that the logs prove about the quoted registers."""
         return boot_facts(
             self.boot.firmware,
             quoted=self.quote.pcrs.keys(),
@@ -138,7 +136,7 @@ class VerifiedMachine:
         )
 
     def seal(self, plaintext: bytes, *, random: Random | None = None) -> bytes:
-        """Return ``plaintext`` sealed to this machine, in the state that was judged, for this exchange."""
+        """Return ``plaintext`` sealed to this machine in its verified state, for this exchange."""
         return seal(plaintext, secret=self.secret, binding=self.binding, recipient=self.hpke_public, random=random)
 
 
@@ -152,11 +150,11 @@ class VerifiedNode:
     verdict: Verdict
 
     def __post_init__(self) -> None:
-        """Refuse to be made by hand."""
+        """Raise `TypeError` unless verification creates this object."""
         _require_proof(self.proof)
 
     def require_control_plane(self) -> None:
-        """Raise ROLE_NOT_REGISTERED for a node of another role: what control planes share is not for it."""
+        """Raise ROLE_NOT_REGISTERED for a node of another role, which must not get what control planes share."""
         if self.identity.role is not Role.CONTROL_PLANE:
             raise Refusal(
                 f"expected a control plane, the identity of {self.identity.node_name} says {self.identity.role.value}",
@@ -181,7 +179,7 @@ _PERMITTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
-    """The one immutable record that feeds every check: what was asked, what came, and what this side knows itself."""
+    """The immutable input of every check: the challenge's record, the answer, and the verifier's own context."""
 
     record: ChallengeRecord
     bound: BoundEvidence
@@ -193,9 +191,9 @@ class _Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What a verifier is configured to ask for: the node lock's register, and roots of EK certificates if any.
+    """The configuration of a verifier: the node lock's register, and roots of EK certificates if any.
 
-    ``ek_intermediates``: issuers that the machine need not send and that are trusted for nothing (`load_ek_store`).
+    ``ek_intermediates``: issuers that the machine does not need to send; they are not trusted (`load_ek_store`).
     """
 
     lock_register: int = DEFAULT_REGISTER
@@ -213,10 +211,10 @@ def verify_machine(
     earlier: VerifiedQuote | None = None,
     demands: Demands | None = None,
 ) -> VerifiedMachine:
-    """Return the machine that answered, after every step but the identity of 7 and the profile of 10.
+    """Return the machine that answered, after all steps except the identity of 7 and the profile of 10.
 
-    For enrolment and learning, where there is no policy yet. ``earlier``: the verified quote of the same connection's
-    first evidence, None over ssh. The caller owes: whether this endorsement key is welcome. Raises `Refusal`.
+    For enrolment and learning, before there is a policy. ``earlier``: the verified quote of the same connection's
+    first evidence, None over ssh. The caller must decide whether it accepts this endorsement key. Raises `Refusal`.
     """
     exchange = _Exchange(bound=bound, record=record, context=context, logs=logs, now=now, earlier=earlier)
     chosen = demands or Demands()
@@ -240,7 +238,7 @@ def verify_node(
 ) -> VerifiedNode:
     """Return the node that answered, after all steps; ``earlier`` as in `verify_machine`.
 
-    Raises `Refusal` or `PolicyError` with the reason of the step, and whatever the policy raises when it cannot answer.
+    Raises `Refusal` or `PolicyError` with the reason of the step, and what ``policy`` raises if it cannot be read.
     """
     exchange = _Exchange(bound=bound, record=record, context=context, logs=logs, now=now, earlier=earlier)
     chosen = demands or Demands()
@@ -280,13 +278,13 @@ def _verify_quote(exchange: _Exchange) -> VerifiedQuote:
     proof = require_activation(bound, record=record, now=exchange.now)  # 1, 2
     if bound.evidence.ak_public != record.ak_public.marshal():  # 3
         raise Refusal(
-            "expected evidence of the attestation key that was challenged, got another key's", reason=Reason.AK_MISMATCH
+            "expected evidence of the challenged attestation key, got that of another key", reason=Reason.AK_MISMATCH
         )
     binding = exchange_digest(record.challenge, exchange.context, proof=proof, hpke_public=bound.hpke_public)
     quote = verify_evidence(bound.evidence, qualifying_data=binding)  # 4
     if tuple(sorted(quote.pcrs)) != record.challenge.selection:  # 5
         raise Refusal(
-            f"expected a quote over {list(record.challenge.selection)}, got one over {sorted(quote.pcrs)}",
+            f"expected a quote over {list(record.challenge.selection)}, got a quote over {sorted(quote.pcrs)}",
             reason=Reason.QUOTE_SELECTION,
         )
     if exchange.earlier is not None:
@@ -295,15 +293,16 @@ def _verify_quote(exchange: _Exchange) -> VerifiedQuote:
 
 
 def shows_activation(bound: BoundEvidence, *, record: ChallengeRecord) -> bool:
-    """Say whether step 2 holds of an answer: it tells a refused machine from a stranger, and admits nobody."""
+    """Return whether step 2 holds: the answer is from the challenged machine. It grants nothing."""
     proof = challenge_proof(record.secret, record.challenge.nonce)
     return hmac.compare_digest(bound.proof, proof) and bound.challenge_id == record.challenge.id
 
 
 def require_activation(bound: BoundEvidence, *, record: ChallengeRecord, now: datetime) -> bytes:
-    """Return the proof where steps 1 and 2 hold; raises their `Refusal`.
+    """Return the proof if steps 1 and 2 hold; raises the `Refusal` of the step.
 
-    For a caller that does nothing for a stranger: before it takes a lock or reads a policy for the key in ``record``.
+    A caller uses it before it takes a lock or reads a policy for the key in ``record``, so that an unknown machine
+    cannot cause that work.
     """
     _verify_challenge(bound, record, now)  # 1
     return _verify_activation(bound, record)  # 2
@@ -321,7 +320,7 @@ def _verify_challenge(bound: BoundEvidence, record: ChallengeRecord, now: dateti
 
 
 def _verify_activation(bound: BoundEvidence, record: ChallengeRecord) -> bytes:
-    """Return the proof. Nothing of the right one is told to who sent a wrong one (CVE-2023-38201)."""
+    """Return the proof. The refusal of a wrong proof must not reveal the right one (CVE-2023-38201)."""
     proof = challenge_proof(record.secret, record.challenge.nonce)
     if not hmac.compare_digest(bound.proof, proof):
         raise Refusal("expected proof of the activated secret, got another", reason=Reason.ACTIVATION_NOT_PROVEN)

@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Event logs: parsed strictly, replayed to register values, put into words. Private to the collection."""
+"""Event logs: parse them strictly, replay them to register values, describe them. Private to the collection."""

@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Events in words, for explanation only: nothing here decides.
+"""Describe events in words, for explanation only: no decision uses the descriptions.
 
-The type and the data of an event are not covered by its digest, so a text is *proven* only where the text's own hash
-is that digest (a label in front, such as the kind of a command, is only told). Where a log holds a digest alone (the
-kernel's load options, the sections of a unified kernel image), the machine sends its command line along as a hint, and
-it is shown where it fits.
+An event's digest does not cover its type and its data. So a text is *proven* only if the text's own hash is the digest;
+a label before the text, such as the kind of a command, is not proven. For some events a log holds only a digest (the
+kernel's load options, the sections of a unified kernel image). The machine sends its command line as a hint for them,
+which is shown if its hash is the digest.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .tcg import FirmwareEvent, FirmwareLog, UserspaceRecord
 
 
-# Secure Boot's keys as they stand in events: signature lists of PK, KEK, db and dbx, and the key that was used.
+# Secure Boot's keys in events: signature lists of PK, KEK, db and dbx, and the key that was used.
 #
-# Layouts: UEFI Specification 2.10, 32.4.1 (EFI_SIGNATURE_LIST, EFI_SIGNATURE_DATA). For people: what does not have its
-# layout is counted in bytes, and nothing decides by it.
+# Layouts: UEFI Specification 2.10, 32.4.1 (EFI_SIGNATURE_LIST, EFI_SIGNATURE_DATA). For display only: data with another
+# layout is described by its size.
 
 _GUID_BYTES = 16
 _LIST_HEAD = _GUID_BYTES + 12
@@ -45,7 +45,7 @@ _NO_CERTIFICATE = ", no certificate"
 def described_keys(value: bytes) -> str:
     """Return the entries of a signature database: certificates by subject and hash, hashes by their first digits.
 
-    Of many hashes (a dbx has hundreds) the number and the last one are told.
+    For many hashes (a dbx has hundreds) only their number and the last one are returned.
     """
     if not value:
         return "empty"
@@ -74,7 +74,7 @@ def _described_hashes(hashes: list[bytes]) -> list[str]:
 
 
 def described_authority(value: bytes) -> str:
-    """Return what allowed a program: one entry of a database, its owner in front; or a certificate of shim's own."""
+    """Return the key that allowed a program: a database entry after its owner's GUID, or a certificate of shim."""
     if len(value) == _GUID_BYTES + _HASH_BYTES:
         return f"hash {value[_GUID_BYTES:].hex()[:_SHORT]}"
     owned = described_certificate(value[_GUID_BYTES:])
@@ -82,7 +82,7 @@ def described_authority(value: bytes) -> str:
 
 
 def described_certificate(data: bytes) -> str:
-    """Return subject and fingerprint of a certificate in DER; of anything else its size or short value."""
+    """Return subject and fingerprint of a certificate in DER; of other data the size, or the value if it is short."""
     try:
         subject = x509.load_der_x509_certificate(data).subject.rfc4514_string()
     except unreadable():
@@ -95,7 +95,7 @@ MAX_TEXT = 1024
 
 _RANK_COMMAND_LINE = 0
 _RANK_PROVEN = 1
-_RANK_TOLD = 5
+_RANK_UNPROVEN = 5
 
 
 class _Words(NamedTuple):
@@ -107,10 +107,10 @@ class _Words(NamedTuple):
 def describe(
     firmware: FirmwareLog, userspace: Iterable[UserspaceRecord], *, command_line: bytes = b""
 ) -> tuple[MeasuredEvent, ...]:
-    """Return every event of both logs in words; ``command_line`` (/proc/cmdline) is believed by its hash only."""
+    """Return every event of both logs in words; ``command_line`` (/proc/cmdline) is shown only if its hash matches."""
     hint = command_line.rstrip(b"\n\x00").decode(errors="replace")
-    told = [_firmware_event(event, hint) for event in firmware.events]
-    return (*told, *(_userspace_event(record, index) for index, record in enumerate(userspace)))
+    measured = [_firmware_event(event, hint) for event in firmware.events]
+    return (*measured, *(_userspace_event(record, index) for index, record in enumerate(userspace)))
 
 
 def printable(text: str) -> str:
@@ -139,7 +139,7 @@ def _measured(event: FirmwareEvent | UserspaceRecord, words: _Words, *, index: i
         digest=digest,
         text=printable(words.text),
         proven=proven,
-        rank=words.rank if proven else _RANK_TOLD,
+        rank=words.rank if proven else _RANK_UNPROVEN,
         index=index,
         kind=kind,
     )
@@ -169,7 +169,7 @@ def _variable(event: FirmwareEvent, _hint: str) -> _Words:
 
 
 def _value(event: FirmwareEvent, variable: kinds.EfiVariable) -> str:
-    """Return the value as a person knows it: keys by name, a short text or value as it is, others by their size."""
+    """Return the value for display: keys by name, short values as they are, other values by their size."""
     value = variable.value
     if event.kind == kinds.EV_EFI_VARIABLE_DRIVER_CONFIG and variable.name in kinds.KEY_DATABASES:
         return described_keys(value)
@@ -230,7 +230,7 @@ def _command_line(event: FirmwareEvent, hint: str, *hashed: bytes) -> _Words:
 
 
 def load_options(command_line: str) -> tuple[bytes, bytes]:
-    """Return what the kernel's EFI stub hashes for a command line: systemd-stub ends it with a zero, GRUB does not."""
+    """Return the two forms that the kernel's EFI stub may hash: with a final zero (systemd-stub) and without (GRUB)."""
     plain = command_line.encode("utf-16-le", errors="replace")
     return f"{command_line}\x00".encode("utf-16-le", errors="replace"), plain
 

@@ -1,15 +1,15 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a boot's logs prove, for assertions: statements that follow from digests in quoted registers.
+"""Derive the facts that a boot's logs prove, for assertions: statements that follow from digests in quoted registers.
 
-A digest covers neither the type of an event nor its data, and who ruled the machine later may have extended more. So a
-statement is taken only from data whose own hash is the digest, at a place of its register where nobody but the code
-that rules there can have put it: the first event of a register, what stands in front of its separator, or the first of
-its kind where everything before it is proven too. What is found nowhere is not proven.
+A digest covers neither the type of an event nor its data, and later code may have extended more. So a fact is taken
+only from data whose own hash is the digest, at a place in its register where only the expected code can have put it.
+Such places are the first event of a register, the events before its separator, or the first event of a kind if all
+events before it are proven too. A fact that is found at no such place is not proven.
 
-Whether that code ran is in no such register: where GRUB did not run, whoever rules the machine writes PCR 8 from its
-beginning. What loaders measure is therefore told loader by loader, and each in one way.
+The register does not prove that the expected code ran: if GRUB did not run, any root user of the machine can write PCR
+8 from its beginning. So the measurements of boot loaders are kept separately for each loader.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _IMAGE_AND_KERNEL = 2
 def boot_facts(
     firmware: FirmwareLog, *, quoted: Collection[int], command_line: bytes = b"", source: str = ""
 ) -> BootFacts:
-    """Return what ``firmware`` proves of the registers ``quoted``, whose values the caller has replayed from it.
+    """Return what ``firmware`` proves about the registers ``quoted``; the caller must have verified their replay.
 
-    ``command_line`` (/proc/cmdline) is a hint that is believed by its hash only; ``source`` is `LockReading.source`,
+    ``command_line`` (/proc/cmdline) is a hint that counts only if its hash matches; ``source`` is `LockReading.source`,
     which follows from the lock's register.
     """
     site = _site(source)
@@ -81,7 +81,7 @@ def boot_facts(
 
 
 def _site(source: str) -> Measured | None:
-    """Return what was measured of the site; a text of another form, or an empty one, says nothing."""
+    """Return what was measured about the site; None if the text is empty or has another form."""
     try:
         return parse_measured(source)
     except SystemFault:
@@ -99,7 +99,7 @@ def is_separator(event: FirmwareEvent) -> bool:
 
 
 def _secure_boot(events: Sequence[FirmwareEvent]) -> bool | None:
-    """Return the variable's value: firmware measures it first of all into its register."""
+    """Return the value of the variable SecureBoot, which is the first measurement in its register; None if unproven."""
     if not events or not is_proven(events[0]) or not any(is_separator(one) for one in events[1:]):
         return None
     variable = kinds.efi_variable(events[0].data)
@@ -115,9 +115,10 @@ def _firmware_version(events: Sequence[FirmwareEvent]) -> str:
 
 
 def _command_lines(by_register: dict[int, list[FirmwareEvent]], hint: str) -> dict[Loader, tuple[str, ...]]:
-    """Return all that kernels were started with, by who measured it: GRUB its commands, and else the kernel first.
+    """Return the kernel command lines by the loader that measured them.
 
-    With GRUB the kernel's register begins with a file, which may be one that hashes like a command line.
+    GRUB measures its commands. Without GRUB the kernel's command line is the first event of the kernel's register. With
+    GRUB that event is a file, which may be crafted to have the hash of a command line.
     """
     found: dict[Loader, tuple[str, ...]] = {}
     kernel = by_register.get(KERNEL_REGISTER, [])
@@ -128,14 +129,14 @@ def _command_lines(by_register: dict[int, list[FirmwareEvent]], hint: str) -> di
 
 
 def _grub_lines(commands: Sequence[FirmwareEvent]) -> tuple[str, ...]:
-    """Return what GRUB's commands say that kernels were started with, without the kernel's file, which comes first."""
+    """Return the kernel command lines of GRUB's commands, without the path of the kernel, which is their first word."""
     texts = [_command(event) for event in commands]
-    told = [text for text in texts if text is not None]
-    if len(told) != len(texts):
+    proven = [text for text in texts if text is not None]
+    if len(proven) != len(texts):
         return ()
-    started = [text.removeprefix(command) for text in told for command in _LINUX_COMMANDS if text.startswith(command)]
-    # The label in front is not hashed: what GRUB was told to load counts, whatever the log calls the line that it made.
-    made = (text for event, text in zip(commands, told, strict=True) if _says_command_line(event))
+    started = [text.removeprefix(command) for text in proven for command in _LINUX_COMMANDS if text.startswith(command)]
+    # The label is not hashed, so the commands that load a kernel count whatever label the log gives them.
+    made = (text for event, text in zip(commands, proven, strict=True) if _says_command_line(event))
     lines = tuple(dict.fromkeys((*started, *made)))
     if not all(map(is_plain, lines)):
         return ()
@@ -143,7 +144,7 @@ def _grub_lines(commands: Sequence[FirmwareEvent]) -> tuple[str, ...]:
 
 
 def _traces(by_register: dict[int, list[FirmwareEvent]], lines: dict[Loader, tuple[str, ...]]) -> Loader | None:
-    """Return the loader that the registers look like; None where they look like none, or like two."""
+    """Return the loader whose measurements the registers show; None if they show no loader, or two."""
     grub, kernel, image = (by_register.get(pcr, []) for pcr in (GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER))
     if grub:
         return Loader.GRUB if lines.get(Loader.GRUB) and kernel and not image else None
@@ -153,9 +154,9 @@ def _traces(by_register: dict[int, list[FirmwareEvent]], lines: dict[Loader, tup
 
 
 def _starts_one_image(programs: Sequence[FirmwareEvent], keys: Sequence[FirmwareEvent]) -> bool:
-    """Whether firmware started one program, which started none but the kernel in it, and one key allowed all of it.
+    """Whether firmware started one program, which started only the kernel in it, and one key allowed both.
 
-    Where a second key was used (an option ROM's, shim's own), who uses only that one can measure the other later.
+    If a second key was used (of an option ROM, of shim), a boot that uses only that key could extend the first later.
     """
     started = [one for one in programs if one.kind == kinds.EV_EFI_BOOT_SERVICES_APPLICATION]
     from_files = [one for one in started if kinds.image_path(one.data)]
@@ -168,7 +169,7 @@ def _hashes(hint: str) -> set[bytes]:
 
 
 def _command(event: FirmwareEvent) -> str | None:
-    """Return the text whose hash is in the register: the event's own, or what stands behind its label."""
+    """Return the text whose hash is the event's digest: all of the event's data, or the part after its label."""
     text = event.data.rstrip(b"\x00")
     _label, _mark, argument = text.partition(b": ")
     for candidate in (argument, text):
@@ -182,18 +183,18 @@ def _says_command_line(event: FirmwareEvent) -> bool:
 
 
 def _section_digest(events: Sequence[FirmwareEvent], section: str) -> bytes:
-    """Return the digest behind a section's name; systemd-stub measures a name, then what the section holds."""
+    """Return the digest of a section's content; systemd-stub measures a section's name, then its content."""
     digests = [event.digests.get(ALG_SHA256, b"") for event in events]
     for name, content in zip(digests[::2], digests[1::2], strict=False):
         if name not in _SECTION_NAMES:
-            break  # whatever comes here was extended later, by anybody
+            break  # what follows may have been extended later by any root user
         if _SECTION_NAMES[name] == section:
             return content
     return b""
 
 
 def _sbat_level(events: Sequence[FirmwareEvent]) -> dict[str, int]:
-    """Return shim's revocation level: its first measurement behind the separator, if all before it is proven."""
+    """Return shim's revocation level: its first event after the separator, if all events before it are proven."""
     behind = False
     for event in events:
         if not is_proven(event):
@@ -207,7 +208,7 @@ def _sbat_level(events: Sequence[FirmwareEvent]) -> dict[str, int]:
 
 
 def _levels(text: bytes) -> Iterator[tuple[str, int]]:
-    """Yield component and generation of each line, its last column; of the first one the date, which orders levels."""
+    """Yield the component and the last column of each line: its generation, or in the first line the level's date."""
     for line in text.decode(errors="replace").splitlines():
         columns = line.strip("\x00 ").split(",")
         number = columns[-1]

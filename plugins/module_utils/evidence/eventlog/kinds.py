@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Event types and the layouts of their data that are worth showing to a person.
+"""Event types, and the layouts of event data that are shown to people.
 
 Numbers and layouts: TCG PC Client Platform Firmware Profile 1.05, 10.4; UEFI Specification 2.10, 5.3 and 10.3;
-tags of Linux' EFI stub (``include/linux/efi.h``). Data that does not have its layout gives nothing, never an error.
+tags of Linux' EFI stub (``include/linux/efi.h``). Data with another layout gives an empty result, never an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TAG_LOAD_OPTIONS = 0x8F3B22ED
 TAG_INITRD = 0x8F3B22EC
 
 SHORT_VALUE = 16
-"""Bytes of a variable that are shown; longer ones are counted."""
+"""Values of variables up to this many bytes are shown; of longer values only the size."""
 
 _NAMES = {
     0x00000000: "EV_PREBOOT_CERT",
@@ -100,7 +100,7 @@ KEY_DATABASES = ("PK", "KEK", "db", "dbx")
 """Secure Boot's variables that are lists of keys and hashes (UEFI 2.10, 32.3)."""
 
 SBAT_LEVEL = "SbatLevel"
-"""Shim's variable that says which generations of programs are revoked: text."""
+"""Shim's variable with the revoked generations of programs, as text."""
 
 _GUID_BYTES = 16
 _VARIABLE_HEAD = _GUID_BYTES + 8 + 8
@@ -116,7 +116,7 @@ _MAX_SECTION_NAME = 8
 
 
 class EfiVariable(NamedTuple):
-    """UEFI_VARIABLE_DATA: its name, its value and its vendor's GUID as it is stored (little-endian fields)."""
+    """UEFI_VARIABLE_DATA: name, value, and the vendor's GUID as stored (little-endian fields)."""
 
     name: str
     value: bytes

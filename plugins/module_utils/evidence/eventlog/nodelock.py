@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The node lock's register, read from its logs: unlocked, locked to a cluster, or neither.
 
-Unlocked is not zero (systemd measures the machine-id there), and no base value is stored anywhere: the value must
-follow from systemd's log and ours, in some order of the two. Every event must say what was hashed, so that a lock
-cannot pass as something else; a lock is TPM2_PCR_Event of the cluster id. What cannot be explained so is *foreign*.
+The unlocked value is not zero, since systemd measures the machine-id into the register, and no base value is stored.
+The value must follow from systemd's log and ours, interleaved in some order. Every event must state the hashed text, so
+that a lock cannot pass as another event; a lock is TPM2_PCR_Event of the cluster id. Any other value is *foreign*.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from .tcg import FirmwareLog, UserspaceRecord
 
 DEFAULT_REGISTER = 15
-"""What Constellation's lock uses."""
+"""The register of Constellation's lock too."""
 
 LOCK_KIND = "nodelock"
-"""The event type of the one record that is the lock; its text is the cluster id in hex."""
+"""The event type of the lock's record; its text is the cluster id in hex."""
 
 SOURCE_KIND = "source"
-"""The event type of the record that says which commit of the site this boot runs; it stands before the lock."""
+"""The event type of the record that states the site's commit of this boot; it comes before the lock."""
 
 _MAX_OWN_RECORDS = 2
 _MAX_OTHER_RECORDS = 16
 
 
 class LockState(Enum):
-    """The three readings; there is no way from LOCKED back to UNLOCKED but a reset of the machine."""
+    """The three states; only a reset of the machine leads from LOCKED back to UNLOCKED."""
 
     FOREIGN = "foreign"
     LOCKED = "locked"
@@ -50,10 +50,10 @@ class LockState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockReading:
-    """What the register says: ``cluster_id`` (32 bytes) only when LOCKED, ``why`` only when FOREIGN.
+    """The state of the register: ``cluster_id`` (32 bytes) only when LOCKED, ``why`` only when FOREIGN.
 
-    ``source`` is what was measured of the site before the lock, empty where nothing was; ``own`` counts the records of
-    our log that happened: what stands behind them was written by a machine that died before its extension.
+    ``source`` is what was measured about the site before the lock, empty if nothing was. ``own`` counts the records of
+    our log that were extended; a later record was written, but the machine stopped before its extension.
     """
 
     state: LockState
@@ -82,7 +82,7 @@ def read_lock(
 ) -> LockReading:
     """Return the reading of ``value``, the quoted content of ``register`` in the SHA-256 bank.
 
-    Raises nothing: what is unclear reads FOREIGN.
+    Raises nothing: a value that the logs do not explain gives FOREIGN.
     """
     others = [record for record in userspace if record.pcr == register]
     own = [record for record in nodelock if record.pcr == register]
@@ -94,16 +94,16 @@ def read_lock(
     while value not in _values(register, _digests(others), _digests(own)):
         if not own:
             return _foreign(f"the logs do not lead to {value.hex()}")
-        own = own[:-1]  # written before its extension: the machine may have died between the two, the value decides
+        own = own[:-1]  # a record is written before its extension, so the machine may have stopped between the two
     return _explained(others, own)
 
 
 def value_before_lock(
     value: bytes, *, register: int, userspace: Sequence[UserspaceRecord], nodelock: Sequence[UserspaceRecord]
 ) -> bytes | None:
-    """Return what a register with this ``value`` held before its lock; None where it is not locked, or unexplained.
+    """Return the register's value before its lock; None if it is not locked, or if the logs do not explain ``value``.
 
-    What is sealed to the unlocked register is sealed to that: the next boot comes through it again.
+    Data for the next boot is sealed to this value, which the register has again before the next lock.
     """
     others = [record for record in userspace if record.pcr == register]
     own = [record for record in nodelock if record.pcr == register]
@@ -134,7 +134,7 @@ def _replayed(register: int, records: list[UserspaceRecord]) -> bytes:
 
 def _explained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> LockReading:
     locks = [record for record in (*others, *own) if record.kind == LOCK_KIND]
-    # only our log says it: systemd measures nothing of the kind, and whoever rules later can but append
+    # Only our log has this record: systemd measures no such event, and later code can only append.
     source = own[0].text if own and own[0].kind == SOURCE_KIND else ""
     if not locks:
         return LockReading(state=LockState.UNLOCKED, source=source, own=len(own))
@@ -143,7 +143,7 @@ def _explained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> Loc
 
 
 def _unexplained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> str:
-    """Return why the records cannot be read, empty if they can."""
+    """Return why the records do not explain a register, empty if they can."""
     if len(own) > _MAX_OWN_RECORDS or len(others) > _MAX_OTHER_RECORDS:
         return f"{len(others)} and {len(own)} records, more than can be"
     silent = [record.kind for record in (*others, *own) if _preimage(record) is None]
@@ -159,12 +159,12 @@ def _foreign(why: str) -> LockReading:
 
 
 def _preimage(record: UserspaceRecord) -> bytes | None:
-    """Return what was hashed, or None where the record's digest is not its hash."""
+    """Return the hashed bytes of a record, or None if its digest is not the hash of its text."""
     try:
-        told = bytes.fromhex(record.text) if record.kind == LOCK_KIND else record.text.encode()
+        stated = bytes.fromhex(record.text) if record.kind == LOCK_KIND else record.text.encode()
     except ValueError:
         return None
-    return told if hashlib.sha256(told).digest() == record.digests.get(ALG_SHA256) else None
+    return stated if hashlib.sha256(stated).digest() == record.digests.get(ALG_SHA256) else None
 
 
 def _digests(records: list[UserspaceRecord]) -> list[bytes]:
@@ -172,7 +172,7 @@ def _digests(records: list[UserspaceRecord]) -> list[bytes]:
 
 
 def _values(register: int, others: list[bytes], own: list[bytes]) -> Iterator[bytes]:
-    """Yield the value of every order that keeps each log's own; ours last comes first, as it nearly always was."""
+    """Yield the value of every interleaving of the two logs, beginning with the usual one: our records last."""
     total = len(others) + len(own)
     for positions in reversed(list(itertools.combinations(range(total), len(own)))):
         order, value = list(others), initial_value(register)

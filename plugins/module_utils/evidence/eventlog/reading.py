@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A boot as a person reads it: firmware, Secure Boot and keys, boot loader, kernel, initrd, command line, user space.
+"""A boot as lines for people: firmware, Secure Boot and keys, boot loader, kernel, initrd, command line, user space.
 
-Each line says whether its digest proves it. A hint is told by the log alone: who can write the log can have written
-it, and only its effect on a register's value is held.
+Each line says whether its digest proves it. A hint is stated by the log only: any program that can write the log can
+have written the hint, and the register proves only its digest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOPICS = (
     "command line",
     "user space",
 )
-"""In the order in which a boot is told."""
+"""In the order of the lines."""
 
 _SHORT_DIGEST = 16
 _GRUB_LINUX = "grub_cmd: linux "
@@ -43,7 +43,7 @@ _GRUB_LINUX = "grub_cmd: linux "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootLine:
-    """One line: its topic (of `TOPICS`), its text, the event that says it, and whether the digest proves the text."""
+    """One line: its topic (of `TOPICS`), its text, its event, and whether the event's digest proves the text."""
 
     topic: str
     text: str
@@ -52,31 +52,31 @@ class BootLine:
     proven: bool
 
     def __str__(self) -> str:
-        """Return it for a terminal."""
+        """Return the line for a terminal."""
         return f"{self.topic:13} {self.text} [PCR {self.pcr}, {'proven' if self.proven else 'a hint'}]"
 
 
 def read_boot(
     firmware: FirmwareLog, userspace: Sequence[UserspaceRecord], *, command_line: bytes = b""
 ) -> tuple[BootLine, ...]:
-    """Return the lines of one boot, topic by topic; logs that lead to quoted registers are the caller's to require."""
+    """Return the lines of one boot by topic; the caller must verify that the logs lead to the quoted registers."""
     described = describe(firmware, userspace, command_line=command_line)
     kernels = _kernels(firmware.events, described)
     behind = _behind(firmware.events)
     lines = [
-        BootLine(topic=topic, text=printable(text), pcr=told.pcr, index=event.number, proven=proven and told.proven)
-        for index, (event, told) in enumerate(zip(firmware.events, described, strict=False))
-        for topic, text, proven in _lines(event, told, behind=index in behind, kernel=index in kernels)
+        BootLine(topic=topic, text=printable(text), pcr=words.pcr, index=event.number, proven=proven and words.proven)
+        for index, (event, words) in enumerate(zip(firmware.events, described, strict=False))
+        for topic, text, proven in _lines(event, words, behind=index in behind, kernel=index in kernels)
     ]
     lines += [
-        BootLine(topic="user space", text=told.text, pcr=told.pcr, index=index, proven=told.proven)
-        for index, told in enumerate(described[len(firmware.events) :])
+        BootLine(topic="user space", text=words.text, pcr=words.pcr, index=index, proven=words.proven)
+        for index, words in enumerate(described[len(firmware.events) :])
     ]
     return tuple(sorted(lines, key=lambda line: TOPICS.index(line.topic)))
 
 
 def _behind(events: Sequence[FirmwareEvent]) -> set[int]:
-    """Return the places of the events that stand behind the separator of their register."""
+    """Return the indices of the events that follow the separator of their register."""
     ended: set[int] = set()
     found: set[int] = set()
     for index, event in enumerate(events):
@@ -88,23 +88,23 @@ def _behind(events: Sequence[FirmwareEvent]) -> set[int]:
 
 
 def _kernels(events: Sequence[FirmwareEvent], described: Sequence[MeasuredEvent]) -> set[int]:
-    """Return the places of the events that are a kernel by what the log says of them, all others are boot loaders.
+    """Return the indices of the events that measure a kernel, as far as the log shows; other programs are boot loaders.
 
-    A file that GRUB's command ``linux`` names, a program whose sections systemd-stub measures next, the program without
-    a path that one of these starts, and what is called like Linux.
+    A kernel is a file that GRUB's command ``linux`` names, a program whose sections systemd-stub measures next, a
+    program without a path that another program starts, or a file with a usual name of Linux.
     """
     found: set[int] = set()
-    asked, started = "", False
-    for place, (event, told) in enumerate(zip(events, described, strict=False)):
-        if told.text.startswith(_GRUB_LINUX):
-            asked = told.text.removeprefix(_GRUB_LINUX).split(" ", maxsplit=1)[0]
+    named, started = "", False
+    for place, (event, words) in enumerate(zip(events, described, strict=False)):
+        if words.text.startswith(_GRUB_LINUX):
+            named = words.text.removeprefix(_GRUB_LINUX).split(" ", maxsplit=1)[0]
         if event.kind == kinds.EV_EFI_BOOT_SERVICES_APPLICATION:
             path = kinds.image_path(event.data)
             has_sections = place + 1 < len(events) and kinds.section_name(events[place + 1].data) != ""
             if has_sections or _is_linux(path) or (started and not path):
                 found.add(place)
             started = True
-        elif event.pcr == KERNEL_REGISTER and (_is_linux(told.text) or (asked and told.text == asked)):
+        elif event.pcr == KERNEL_REGISTER and (_is_linux(words.text) or (named and words.text == named)):
             found.add(place)
     return found
 
@@ -113,20 +113,22 @@ def _is_linux(path: str) -> bool:
     return path.replace("\\", "/").rpartition("/")[2].lower().startswith(("vmlinuz", "linux", "bzimage"))
 
 
-def _lines(event: FirmwareEvent, told: MeasuredEvent, *, behind: bool, kernel: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield topic, text and whether the event's own proof covers that text; most events say nothing to a person."""
+def _lines(
+    event: FirmwareEvent, words: MeasuredEvent, *, behind: bool, kernel: bool
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield topic, text and whether the event's proof covers that text; nothing for events that are not shown."""
     digest = event.digests.get(ALG_SHA256, b"").hex()[:_SHORT_DIGEST]
     if event.pcr == FIRMWARE_REGISTER and event.kind == kinds.EV_S_CRTM_VERSION:
         version = kinds.utf16(event.data)
         yield "firmware", f"version {version!r}, vendor not measured" if version else "version empty", True
     elif event.kind == kinds.EV_EFI_PLATFORM_FIRMWARE_BLOB:
-        yield "firmware", f"{told.text}, digest {digest}", False
+        yield "firmware", f"{words.text}, digest {digest}", False
     elif event.pcr == SECURE_BOOT_REGISTER:
         yield from _keys(event, behind=behind)
     elif event.kind == kinds.EV_EFI_BOOT_SERVICES_APPLICATION:
-        yield "kernel" if kernel else "boot loader", f"{told.text}, digest {digest}", False
+        yield "kernel" if kernel else "boot loader", f"{words.text}, digest {digest}", False
     elif event.pcr in {GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER}:
-        yield from _kernel(event, told, digest, kernel=kernel)
+        yield from _kernel(event, words, digest, kernel=kernel)
 
 
 def _keys(event: FirmwareEvent, *, behind: bool) -> Iterator[tuple[str, str, bool]]:
@@ -144,14 +146,16 @@ def _keys(event: FirmwareEvent, *, behind: bool) -> Iterator[tuple[str, str, boo
         yield "keys", f"{variable.name}: {described_keys(variable.value)}", True
 
 
-def _kernel(event: FirmwareEvent, told: MeasuredEvent, digest: str, *, kernel: bool) -> Iterator[tuple[str, str, bool]]:
+def _kernel(
+    event: FirmwareEvent, words: MeasuredEvent, digest: str, *, kernel: bool
+) -> Iterator[tuple[str, str, bool]]:
     text = event.data.rstrip(b"\x00").decode(errors="replace")
-    if told.text.startswith("kernel command line") or text.startswith("kernel_cmdline: "):
-        yield "command line", told.text, True
-    elif told.text == "initrd" or "initrd" in told.text:
-        if not is_proven(event) and not told.proven:
-            yield "initrd", f"{told.text}, digest {digest}", False
-    elif told.text.endswith((" section .linux", " section .uname")) and not told.proven:
-        yield "kernel", f"{told.text}, digest {digest}", False
-    elif event.pcr == KERNEL_REGISTER and not told.proven:
-        yield "kernel" if kernel else "boot loader", f"file {told.text}, digest {digest}", False
+    if words.text.startswith("kernel command line") or text.startswith("kernel_cmdline: "):
+        yield "command line", words.text, True
+    elif words.text == "initrd" or "initrd" in words.text:
+        if not is_proven(event) and not words.proven:
+            yield "initrd", f"{words.text}, digest {digest}", False
+    elif words.text.endswith((" section .linux", " section .uname")) and not words.proven:
+        yield "kernel", f"{words.text}, digest {digest}", False
+    elif event.pcr == KERNEL_REGISTER and not words.proven:
+        yield "kernel" if kernel else "boot loader", f"file {words.text}, digest {digest}", False

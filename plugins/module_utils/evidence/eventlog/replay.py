@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From logs to register values: what the TPM must hold if nothing was extended but what the logs tell.
+"""Replay logs to register values: the values that the TPM must hold if only the logged events were extended.
 
 Registers begin at zero, PCR 17 to 22 at all ones, PCR 0 at the locality of TPM2_Startup (TPM 2.0 Library, part 1, 11.6;
 PC Client Platform Firmware Profile 1.05, 3.3.2).
@@ -32,12 +32,12 @@ _UNLOGGED_PHASES = (
 
 
 def extend(value: bytes, digest: bytes, *, bank: int = ALG_SHA256) -> bytes:
-    """Return the register after TPM2_PCR_Extend of ``digest``."""
+    """Return the register's value after TPM2_PCR_Extend of ``digest``."""
     return _HASHES[bank](value + digest).digest()
 
 
 def initial_value(pcr: int, *, startup_locality: int = 0, bank: int = ALG_SHA256) -> bytes:
-    """Return what register ``pcr`` holds after TPM2_Startup."""
+    """Return the value of register ``pcr`` after TPM2_Startup."""
     size = _HASHES[bank]().digest_size
     if pcr in _ALL_ONES:
         return b"\xff" * size
@@ -45,7 +45,7 @@ def initial_value(pcr: int, *, startup_locality: int = 0, bank: int = ALG_SHA256
 
 
 def replay(firmware: FirmwareLog, userspace: Sequence[UserspaceRecord], *, bank: int = ALG_SHA256) -> dict[int, bytes]:
-    """Return the value of every register that the logs extend; a register without an event is not in it."""
+    """Return the value of every register that the logs extend, without the registers that have no event."""
     values: dict[int, bytes] = {}
     events: list[FirmwareEvent | UserspaceRecord] = [*firmware.events, *userspace]
     for event in events:
@@ -63,24 +63,24 @@ def verify_replay(
     *,
     except_for: Iterable[int] = (),
 ) -> None:
-    """Hold the replayed values against the quoted ones of the SHA-256 bank.
+    """Compare the replayed values with the quoted values of the SHA-256 bank.
 
-    Every quoted register that a log extends must follow from the logs exactly; a register without a log is judged by
-    its value alone, and so are those of ``except_for`` (the node lock's, which is read on its own).
-    Raises `Refusal` EVENT_LOG_MISMATCH that names every register.
+    Every quoted register that a log extends must follow from the logs exactly. Registers without a log and those of
+    ``except_for`` (the node lock's, which `read_lock` checks) are not compared. Raises `Refusal` EVENT_LOG_MISMATCH,
+    which names every wrong register.
     """
     replayed = replay(firmware, userspace)
     checked = sorted(set(replayed) & set(quoted) - set(except_for))
     wrong = [pcr for pcr in checked if quoted[pcr] not in _candidates(pcr, replayed[pcr], userspace)]
     if wrong:
-        told = "; ".join(f"PCR {pcr}: logs give {replayed[pcr].hex()}, quoted {quoted[pcr].hex()}" for pcr in wrong)
+        listed = "; ".join(f"PCR {pcr}: logs give {replayed[pcr].hex()}, quoted {quoted[pcr].hex()}" for pcr in wrong)
         raise Refusal(
-            f"expected event logs that lead to the quoted registers, got {told}", reason=Reason.EVENT_LOG_MISMATCH
+            f"expected event logs that lead to the quoted registers, got {listed}", reason=Reason.EVENT_LOG_MISMATCH
         )
 
 
 def _candidates(pcr: int, value: bytes, userspace: Sequence[UserspaceRecord]) -> tuple[bytes, ...]:
-    """Return the values that the logs explain: one, and where systemd wrote no log (before 255) its known phases."""
+    """Return the values that the logs explain; without a log of systemd (before 255) also those after its phases."""
     if pcr != _PHASES_REGISTER or userspace:
         return (value,)
     return (value, *(_after_phases(value, phases) for phases in _UNLOGGED_PHASES))

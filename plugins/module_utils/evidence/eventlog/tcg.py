@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The firmware's event log in its crypto-agile form (TCG PC Client Platform Firmware Profile 1.05, section 10).
 
-Strict: one header, every event with exactly the header's algorithms, nothing behind the last event. Of an event only
-its digests are believed; its type decides nothing but whether it was extended (EV_NO_ACTION was not).
+Strict: one header, every event with exactly the header's algorithms, nothing after the last event. Only the digests of
+an event are trusted. Its type only decides whether it was extended (EV_NO_ACTION was not).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-# What every log comes down to: a register, its digests, and a text that explains but proves nothing.
+# The entries of all logs: a register, its digests, and a text that explains but proves nothing.
 
 REGISTERS = 24
 """Registers of a PC client TPM: 0 to 23."""
@@ -32,7 +32,7 @@ REGISTERS = 24
 class FirmwareEvent:
     """One event of the firmware's log (TCG_PCR_EVENT2); ``digests`` maps TPM algorithm numbers to digests.
 
-    ``number``: its place in the log, as tpm2_eventlog counts (the header is 0); two events are the same without it.
+    ``number``: its position in the log, as tpm2_eventlog counts (the header is 0); a comparison ignores it.
     """
 
     pcr: int
@@ -52,7 +52,7 @@ class FirmwareLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserspaceRecord:
-    """One record of a JSON-seq log; ``kind`` is its event type, ``text`` what was hashed if the writer told it."""
+    """One record of a JSON-seq log; ``kind`` is its event type, ``text`` the hashed text if the writer states it."""
 
     pcr: int
     digests: Mapping[int, bytes]
@@ -61,18 +61,18 @@ class UserspaceRecord:
 
 
 def malformed(log: str, expected: str, got: str) -> Refusal:
-    """Return what refuses ``log``: EVENT_LOG_MALFORMED."""
+    """Return the refusal EVENT_LOG_MALFORMED of ``log``."""
     return Refusal(f"expected {expected} in the {log}, got {got}", reason=Reason.EVENT_LOG_MALFORMED)
 
 
 def require_size(log: str, data: bytes, limit: int) -> None:
-    """Refuse a log that is larger than ``limit`` bytes before anything reads it: EVENT_LOG_TOO_LARGE."""
+    """Raise EVENT_LOG_TOO_LARGE for a log of more than ``limit`` bytes, before it is parsed."""
     if len(data) > limit:
         raise Refusal(f"expected at most {limit} bytes of {log}, got {len(data)}", reason=Reason.EVENT_LOG_TOO_LARGE)
 
 
 MAX_LOG_BYTES = 512 * 1024
-"""Firmware reserves 64 KiB as a rule; large servers with many option ROMs stay below half of this."""
+"""Firmware usually reserves 64 KiB; large servers with many option ROMs need less than half of this limit."""
 
 MAX_EVENTS = 4096
 
@@ -146,7 +146,7 @@ def _header(cursor: _Cursor) -> dict[int, int]:
     body = _Cursor(cursor.take(cursor.number(4)))
     if (pcr, kind) != (0, EV_NO_ACTION) or body.take(len(_SIGNATURE)) != _SIGNATURE:
         raise malformed(_LOG, "the header Spec ID Event03", "another first event")
-    body.take(8)  # platform class, version, errata, size of UINTN: none of them changes the format
+    body.take(8)  # platform class, version, errata, size of UINTN: they do not change the format
     count = body.number(4)
     if not 1 <= count <= _MAX_ALGORITHMS:
         raise malformed(_LOG, f"1 to {_MAX_ALGORITHMS} algorithms", f"{count}")
@@ -186,36 +186,36 @@ def _in_range(event: FirmwareEvent) -> FirmwareEvent:
 
 
 def _locality(event: FirmwareEvent, *, late: bool) -> int:
-    """Return the locality of TPM2_Startup, with which PCR 0 begins; it comes once and before PCR 0 is extended."""
+    """Return the locality of TPM2_Startup, the initial value of PCR 0; it must come once, before PCR 0 is extended."""
     locality = event.data[len(_STARTUP_LOCALITY) :]
     if late or len(locality) != 1 or locality[0] not in _LOCALITIES:
         raise malformed(_LOG, "one StartupLocality of 0, 3 or 4 before any event of PCR 0", repr(locality.hex()))
     return locality[0]
 
 
-# Logs of what was extended after the kernel started: JSON text sequences (RFC 7464) in systemd's form.
+# Logs of the events after the kernel's start: JSON text sequences (RFC 7464) in systemd's form.
 #
 # systemd writes /run/log/systemd/tpm2-measure.log (``src/shared/tpm2-util.c``, the TCG canonical event log's JSON
-# encoding); our own node lock log has the same form, with the cluster id in hex as what was hashed. Fields that are not
-# needed are not looked at.
+# encoding). Our node lock log has the same form, with the cluster id in hex as the hashed text. Other fields are
+# ignored.
 
 MAX_USERSPACE_LOG_BYTES = 128 * 1024
-"""systemd writes about 300 bytes a record and a handful of records a boot."""
+"""systemd writes about 300 bytes for each record, and a few records in each boot."""
 
 MAX_RECORDS = 256
 
 RECORD_SEPARATOR = b"\x1e"
 
 HASH_ALGORITHMS = {"sha1": ALG_SHA1, "sha256": ALG_SHA256, "sha384": ALG_SHA384, "sha512": ALG_SHA512}
-"""The names in the log, and the TPM's numbers."""
+"""The names in the log and the TPM's numbers of the algorithms."""
 
 _SIZES = {ALG_SHA1: 20, ALG_SHA256: 32, ALG_SHA384: 48, ALG_SHA512: 64}
 
 
 def parse_records(data: bytes, log: str) -> tuple[UserspaceRecord, ...]:
-    """Return the records of ``data``, in order; ``log`` names it in an error.
+    """Return the records of ``data``, in order; ``log`` is its name in errors.
 
-    Records of NV indices that stand in for registers are left out: they extend no register.
+    Records of NV indices that replace registers are left out: they extend no register.
     Raises `Refusal` EVENT_LOG_MALFORMED or EVENT_LOG_TOO_LARGE.
     """
     require_size(log, data, MAX_USERSPACE_LOG_BYTES)
@@ -244,12 +244,12 @@ def _record(document: dict[str, Any], log: str) -> UserspaceRecord:
     pcr, content = document.get("pcr"), document.get("content")
     if not isinstance(pcr, int) or isinstance(pcr, bool) or not 0 <= pcr < REGISTERS:
         raise malformed(log, f"a register below {REGISTERS}", repr(pcr)[:32])
-    told = content if isinstance(content, dict) else {}
+    fields = content if isinstance(content, dict) else {}
     return UserspaceRecord(
         pcr=pcr,
         digests=_digests(document.get("digests"), log),
-        kind=_text(told, "eventType"),
-        text=_text(told, "string") or _text(told, "clusterId"),
+        kind=_text(fields, "eventType"),
+        text=_text(fields, "string") or _text(fields, "clusterId"),
     )
 
 

@@ -202,7 +202,7 @@ def test_findings_name_what_was_verified() -> None:
     assert tpm_case().appraised().findings["profile"] == "deb13-base"
     foreign = constellation_case().appraised().findings
     assert (foreign["profile"], foreign["attestation key"]) == ("deb13-base", TPM.ak.name.hex())
-    assert "no endorsement key stands behind it" in foreign["warning"]
+    assert "no endorsement key vouches for it" in foreign["warning"]
 
 
 def test_a_document_that_does_not_parse_is_refused_at_that_step(case: Case) -> None:

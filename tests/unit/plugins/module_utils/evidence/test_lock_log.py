@@ -58,9 +58,9 @@ def test_a_lock_that_never_happened_goes():
 
 def test_what_happened_stays_in_front_of_the_lock():
     measured = with_source(b"", register=15, text="the site")
-    log = with_lock(measured, register=15, cluster_id=CLUSTER, happened=1)
+    log = with_lock(measured, register=15, cluster_id=CLUSTER, extended=1)
     assert (log.startswith(measured), log.count(b"\x1e")) == (True, 2)
-    assert with_lock(measured, register=15, cluster_id=CLUSTER, happened=0).count(b"\x1e") == 1
+    assert with_lock(measured, register=15, cluster_id=CLUSTER, extended=0).count(b"\x1e") == 1
 
 
 def test_the_record_of_a_site_says_what_was_hashed():
