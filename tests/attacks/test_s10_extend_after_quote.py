@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
-    issue_doorkeeper,
-    verify_doorkeeper,
+    issue_handshake_evidence,
+    verify_handshake_evidence,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID
@@ -56,8 +56,8 @@ def test_a_change_between_the_two_quotes_of_a_connection(
     machine: TpmMachine, policy: SitePolicy, register: int
 ) -> None:
     """The first one opened the connection; the second one, made for the key request, is what is judged."""
-    document = issue_doorkeeper(machine.tpm, machine.ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(15,))
-    earlier = verify_doorkeeper(document, spki_sha256=SPKI, nonce=NONCE)
+    document = issue_handshake_evidence(machine.tpm, machine.ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(15,))
+    earlier = verify_handshake_evidence(document, spki_sha256=SPKI, nonce=NONCE)
     assert machine.run(policy, earlier=earlier)
     machine.tpm.pcr_event(register, b"something that nobody logged")
     assert code_of(lambda: machine.run(policy, earlier=earlier)) == "EVENT_LOG_MISMATCH"

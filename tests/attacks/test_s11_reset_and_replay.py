@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
-    issue_doorkeeper,
-    verify_doorkeeper,
+    issue_handshake_evidence,
+    verify_handshake_evidence,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID
@@ -43,8 +43,8 @@ def test_a_reset_between_two_pieces_of_evidence(swtpm: Swtpm, opened: Opened) ->
     with opened(swtpm) as tpm:
         machine = booted_machine(tpm)
         policy = machine.policy()
-        document = issue_doorkeeper(tpm, machine.ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(15,))
-        earlier = verify_doorkeeper(document, spki_sha256=SPKI, nonce=NONCE)
+        document = issue_handshake_evidence(tpm, machine.ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(15,))
+        earlier = verify_handshake_evidence(document, spki_sha256=SPKI, nonce=NONCE)
         assert machine.run(policy, earlier=earlier)
         before = tpm.pcr_read(range(24))
     swtpm.reset()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_doorkeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_handshake_evidence
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
@@ -78,7 +78,7 @@ def test_first_evidence_of_another(who: str) -> None:
     if who == "the door was opened by another TPM":
         other = SoftTpm()
         spki, nonce = channel.spki_sha256, channel.peer_nonce
-        evidence = issue_doorkeeper(other, other.ak, spki_sha256=spki, nonce=nonce, pcrs=(15,))
+        evidence = issue_handshake_evidence(other, other.ak, spki_sha256=spki, nonce=nonce, pcrs=(15,))
         assert code_of(lambda: bed.release(replace(channel, evidence=evidence), request, binding)) == "AK_MISMATCH"
     else:
         elsewhere = replace(channel, peer_nonce=b"o" * 32)

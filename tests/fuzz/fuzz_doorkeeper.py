@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
-    issue_doorkeeper,
-    verify_doorkeeper,
+    issue_handshake_evidence,
+    verify_handshake_evidence,
 )
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
@@ -16,8 +16,8 @@ SPKI, NONCE = b"k" * 32, b"n" * 32
 
 def seeds() -> list[bytes]:
     tpm = SoftTpm()
-    return [issue_doorkeeper(tpm, tpm.ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(15,))]
+    return [issue_handshake_evidence(tpm, tpm.ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(15,))]
 
 
 def one_input(data: bytes) -> None:
-    verify_doorkeeper(data, spki_sha256=SPKI, nonce=NONCE)
+    verify_handshake_evidence(data, spki_sha256=SPKI, nonce=NONCE)

@@ -26,8 +26,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
-    issue_doorkeeper,
-    verify_doorkeeper,
+    issue_handshake_evidence,
+    verify_handshake_evidence,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import verify_node
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
@@ -98,14 +98,14 @@ class Exchange:
 
     def knock(self) -> bytes:
         """Return the machine's first evidence on this connection, over the other side's `DOOR_NONCE`."""
-        return issue_doorkeeper(
+        return issue_handshake_evidence(
             self.tpm, self.tpm.ak, spki_sha256=self.context.spki_sha256, nonce=DOOR_NONCE, pcrs=(15,)
         )
 
     def opened(self, document: bytes, **changes: bytes) -> VerifiedQuote:
         """Return the verifier's judgement of the first evidence."""
         known = {"spki_sha256": self.context.spki_sha256, "nonce": DOOR_NONCE, **changes}
-        return verify_doorkeeper(document, **known)
+        return verify_handshake_evidence(document, **known)
 
     def challenged(self, **changes: Any) -> tuple[Challenge, ChallengeRecord]:
         """Return a challenge for this machine."""

@@ -22,7 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
     answer,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_doorkeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_handshake_evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
@@ -272,7 +272,7 @@ class Bed:
 
     def channel(self) -> Channel:
         spki, nonce = b"k" * 32, b"n" * 32
-        evidence = issue_doorkeeper(self.tpm, self.tpm.ak, spki_sha256=spki, nonce=nonce, pcrs=(15,))
+        evidence = issue_handshake_evidence(self.tpm, self.tpm.ak, spki_sha256=spki, nonce=nonce, pcrs=(15,))
         return Channel(exporter=b"e" * 32, spki_sha256=spki, peer_nonce=nonce, evidence=evidence)
 
     def exchange(self) -> tuple[Channel, bytes, bytes]:

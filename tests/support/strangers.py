@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Strangers who hold places of a service on purpose: attested connections, then HTTP/2 by hand, within no rule of it.
 
-Their evidence is a test attester's, which the doorkeeper takes like any other. HTTP/2 frames: RFC 9113, section 4.1;
+Their evidence is a test attester's, which the handshake accepts like any other. HTTP/2 frames: RFC 9113, section 4.1;
 header fields without an index: RFC 7541, section 6.2.2.
 """
 
@@ -174,7 +174,7 @@ class Stranger:
 
 
 def soft_issuer() -> Issuer:
-    """Return the doorkeeper's issuer over a new test attester, which nobody has enrolled."""
+    """Return the issuer of handshake evidence of a new test attester, which is not enrolled."""
     tpm = SoftTpm()
     return DoorkeeperIssuer(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal
 from ..reasons import Reason
-from ..transport.binding import doorkeeper_digest
+from ..transport.binding import handshake_digest
 from . import constellation, sev_snp, tdx, tpm2, tpm2_issuer
 from .evidence import Evidence
 
@@ -156,16 +156,18 @@ def verify_evidence(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQu
 # attestation key in the same run of the TPM (`verify`, step 6).
 
 
-def issue_doorkeeper(tpm: QuotingTpm, ak: LoadedKey, *, spki_sha256: bytes, nonce: bytes, pcrs: Iterable[int]) -> bytes:
+def issue_handshake_evidence(
+    tpm: QuotingTpm, ak: LoadedKey, *, spki_sha256: bytes, nonce: bytes, pcrs: Iterable[int]
+) -> bytes:
     """Return serialised evidence over the peer's ``nonce`` and the hash of our certificate's key (32 bytes each)."""
-    qualifying_data = doorkeeper_digest(nonce=nonce, spki_sha256=spki_sha256)
+    qualifying_data = handshake_digest(nonce=nonce, spki_sha256=spki_sha256)
     return admission(DEFAULT_VARIANT).issue(tpm, ak, qualifying_data=qualifying_data, pcrs=pcrs).to_bytes()
 
 
-def verify_doorkeeper(document: bytes, *, spki_sha256: bytes, nonce: bytes) -> VerifiedQuote:
+def verify_handshake_evidence(document: bytes, *, spki_sha256: bytes, nonce: bytes) -> VerifiedQuote:
     """Return the quote in ``document`` if it is over our ``nonce`` and the peer's key; raises `Refusal`.
 
     Neither the TPM nor its values are checked here.
     """
     evidence = Evidence.parse(document)
-    return verify_evidence(evidence, qualifying_data=doorkeeper_digest(nonce=nonce, spki_sha256=spki_sha256))
+    return verify_evidence(evidence, qualifying_data=handshake_digest(nonce=nonce, spki_sha256=spki_sha256))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..errors import ApiError, AttestedError, KeyServiceError, Refusal
 from ..evidence.challenge import BindingContext
 from ..evidence.evidence import BoundEvidence, EventLogs
-from ..evidence.registry import verify_doorkeeper
+from ..evidence.registry import verify_handshake_evidence
 from ..evidence.verify import require_activation, shows_activation, verify_node
 from ..policy.identity import Role
 from ..policy.standing import Standing, judge_standing
@@ -203,7 +203,9 @@ class Reattester:
             policy=snapshot,
             now=now,
             demands=self._demands(),
-            earlier=verify_doorkeeper(channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce),
+            earlier=verify_handshake_evidence(
+                channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce
+            ),
         )
 
 

@@ -28,7 +28,7 @@ from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refu
 from ..evidence.challenge import BindingContext, ChallengeRequest, ChallengeStore, new_challenge
 from ..evidence.eventlog.nodelock import LockState
 from ..evidence.evidence import BoundEvidence, EventLogs
-from ..evidence.registry import verify_doorkeeper
+from ..evidence.registry import verify_handshake_evidence
 from ..evidence.verify import require_activation, shows_activation, verify_node
 from ..policy.identity import Role
 from ..policy.standing import OVERDUE_AFTER
@@ -357,7 +357,7 @@ def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -
         policy=policy,
         now=now,
         demands=demands,
-        earlier=verify_doorkeeper(channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce),
+        earlier=verify_handshake_evidence(channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce),
     )
 
 

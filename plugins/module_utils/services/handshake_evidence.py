@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..evidence.eventlog.nodelock import DEFAULT_REGISTER
-from ..evidence.registry import issue_doorkeeper, verify_doorkeeper
+from ..evidence.registry import issue_handshake_evidence, verify_handshake_evidence
 from ..tpm.keys import load_attestation_key, load_endorsement_key
 from ..transport.seams import EVIDENCE_OID
 
@@ -112,7 +112,7 @@ class DoorkeeperIssuer:
     def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
         """Return evidence over our certificate's key and the service's nonce."""
         one = self._attester
-        return issue_doorkeeper(one.tpm, one.ak, spki_sha256=user_data, nonce=nonce, pcrs=_REGISTERS)
+        return issue_handshake_evidence(one.tpm, one.ak, spki_sha256=user_data, nonce=nonce, pcrs=_REGISTERS)
 
 
 class DoorkeeperValidator:
@@ -125,4 +125,4 @@ class DoorkeeperValidator:
 
     def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
         """Return the name of the attestation key; raises `Refusal` unless ``document`` is such a quote."""
-        return verify_doorkeeper(document, spki_sha256=user_data, nonce=nonce).ak_name
+        return verify_handshake_evidence(document, spki_sha256=user_data, nonce=nonce).ak_name

@@ -117,6 +117,6 @@ def challenge_proof(secret: bytes, nonce: bytes) -> bytes:
     return hmac.digest(secret, label("proof") + nonce, "sha256")
 
 
-def doorkeeper_digest(*, nonce: bytes, spki_sha256: bytes) -> bytes:
+def handshake_digest(*, nonce: bytes, spki_sha256: bytes) -> bytes:
     """Return the qualifying data of E1, the evidence inside a certificate: over the verifier's nonce and the key."""
     return hashlib.sha256(length_prefixed(label("doorkeeper"), nonce, spki_sha256)).digest()

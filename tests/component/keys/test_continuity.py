@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
-    issue_doorkeeper,
-    verify_doorkeeper,
+    issue_handshake_evidence,
+    verify_handshake_evidence,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import check_continuity
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import TpmRecord
@@ -47,8 +47,8 @@ def seen(swtpm: Swtpm, opened: Opened, *, boot: bool = False, lock: bool = False
         if lock:
             tpm.pcr_event(15, CLUSTER_ID)
         ak = load_attestation_key(tpm)
-        document = issue_doorkeeper(tpm, ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(0, 4, 7, 9, 11, 15))
-    quote = verify_doorkeeper(document, spki_sha256=SPKI, nonce=NONCE)
+        document = issue_handshake_evidence(tpm, ak, spki_sha256=SPKI, nonce=NONCE, pcrs=(0, 4, 7, 9, 11, 15))
+    quote = verify_handshake_evidence(document, spki_sha256=SPKI, nonce=NONCE)
     clock = quote.clock_info
     record = TpmRecord(clock=clock.clock, reset_count=clock.reset_count, restart_count=clock.restart_count)
     return Seen(record, dict(quote.pcrs), quote.ak_name)

@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.regis
     VARIANTS,
     Standing,
     admission,
-    issue_doorkeeper,
+    issue_handshake_evidence,
     own_evidence,
     unproven_evidence,
     variant,
@@ -68,10 +68,10 @@ def test_a_variant_without_admission_admits_nobody(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_the_doorkeeper_goes_through_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handshake_evidence_goes_through_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(VARIANTS, DEFAULT_VARIANT)
     with pytest.raises(Refusal) as caught:
-        issue_doorkeeper(TPM, TPM.ak, spki_sha256=b"k" * 32, nonce=b"n" * 32, pcrs=(4,))
+        issue_handshake_evidence(TPM, TPM.ak, spki_sha256=b"k" * 32, nonce=b"n" * 32, pcrs=(4,))
     assert caught.value.code == "VARIANT_UNKNOWN"
 
 

@@ -24,8 +24,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
-    issue_doorkeeper,
-    verify_doorkeeper,
+    issue_handshake_evidence,
+    verify_handshake_evidence,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import (
     Demands,
@@ -434,25 +434,25 @@ def test_selection_confusion(exchange: Exchange, change: Callable[[Attest], Atte
 # Step 6: the earlier evidence of the connection ------------------------------------------------------------
 
 
-def doorkeeper(tpm: SoftTpm) -> VerifiedQuote:
+def earlier_quote(tpm: SoftTpm) -> VerifiedQuote:
     known = {"spki_sha256": KUBELET_SPKI, "nonce": b"n" * 32}
-    return verify_doorkeeper(issue_doorkeeper(tpm, tpm.ak, **known, pcrs=(0,)), **known)
+    return verify_handshake_evidence(issue_handshake_evidence(tpm, tpm.ak, **known, pcrs=(0,)), **known)
 
 
 def test_both_pieces_of_evidence_of_one_run_are_accepted(exchange: Exchange) -> None:
-    earlier = doorkeeper(exchange.tpm)
+    earlier = earlier_quote(exchange.tpm)
     assert exchange.run(earlier=earlier).machine.quote.clock_info.clock > earlier.clock_info.clock
 
 
 def test_two_pieces_of_evidence_within_a_millisecond(exchange: Exchange) -> None:
-    earlier = doorkeeper(exchange.tpm)
+    earlier = earlier_quote(exchange.tpm)
     same = replace(earlier.clock_info, clock=earlier.clock_info.clock + 1)
     assert exchange.run(earlier=replace(earlier, clock_info=same)).machine.quote.clock_info == same
 
 
 def test_reset_between_two_pieces_of_evidence(exchange: Exchange) -> None:
     """S11: the same registers after a reset."""
-    earlier = doorkeeper(exchange.tpm)
+    earlier = earlier_quote(exchange.tpm)
     exchange.tpm.reset()
     assert code_of(lambda: exchange.run(earlier=earlier)) == "TPM_RESET_BETWEEN"
 
@@ -466,20 +466,25 @@ def test_reset_between_two_pieces_of_evidence(exchange: Exchange) -> None:
     ],
 )
 def test_a_tpm_that_is_not_the_earlier_one(exchange: Exchange, changes: dict[str, Any]) -> None:
-    earlier = doorkeeper(exchange.tpm)
+    earlier = earlier_quote(exchange.tpm)
     exchange.tpm.clock_info = replace(exchange.tpm.clock_info, **changes)
     assert code_of(lambda: exchange.run(earlier=earlier)) == "TPM_RESET_BETWEEN"
 
 
 def test_door_opened_by_another_tpm(exchange: Exchange) -> None:
     """S41: one machine opens the connection, another one answers on it."""
-    earlier = doorkeeper(SoftTpm(exchange.boot.pcrs))
+    earlier = earlier_quote(SoftTpm(exchange.boot.pcrs))
     assert code_of(lambda: exchange.run(earlier=earlier)) == "AK_MISMATCH"
 
 
-def test_doorkeeper_for_another_key(exchange: Exchange) -> None:
-    document = issue_doorkeeper(exchange.tpm, exchange.tpm.ak, spki_sha256=KUBELET_SPKI, nonce=b"n" * 32, pcrs=(0,))
-    assert code_of(lambda: verify_doorkeeper(document, spki_sha256=b"x" * 32, nonce=b"n" * 32)) == "BINDING_MISMATCH"
+def test_handshake_evidence_for_another_key(exchange: Exchange) -> None:
+    document = issue_handshake_evidence(
+        exchange.tpm, exchange.tpm.ak, spki_sha256=KUBELET_SPKI, nonce=b"n" * 32, pcrs=(0,)
+    )
+    assert (
+        code_of(lambda: verify_handshake_evidence(document, spki_sha256=b"x" * 32, nonce=b"n" * 32))
+        == "BINDING_MISMATCH"
+    )
 
 
 def test_bound_evidence_opens_no_door(exchange: Exchange) -> None:
@@ -487,7 +492,7 @@ def test_bound_evidence_opens_no_door(exchange: Exchange) -> None:
     challenge, _unused = exchange.challenged()
     document = exchange.answered(challenge).bound.evidence.to_bytes()
     assert (
-        code_of(lambda: verify_doorkeeper(document, spki_sha256=KUBELET_SPKI, nonce=challenge.nonce))
+        code_of(lambda: verify_handshake_evidence(document, spki_sha256=KUBELET_SPKI, nonce=challenge.nonce))
         == "BINDING_MISMATCH"
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_doorkeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_handshake_evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
     IDENTITIES,
@@ -195,7 +195,9 @@ def test_evidence_of_another_connection_is_refused(bed: Bed) -> None:
 def test_a_door_opened_by_another_tpm_is_refused(bed: Bed) -> None:
     channel, request, binding = bed.exchange()
     other = SoftTpm()
-    evidence = issue_doorkeeper(other, other.ak, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce, pcrs=(15,))
+    evidence = issue_handshake_evidence(
+        other, other.ak, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce, pcrs=(15,)
+    )
     assert refused(bed, replace(channel, evidence=evidence), request, binding) == "AK_MISMATCH"
 
 

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.bind
     Purpose,
     binding_digest,
     challenge_proof,
-    doorkeeper_digest,
+    handshake_digest,
     label,
     length_prefixed,
 )
@@ -96,10 +96,10 @@ def test_proof_is_an_hmac_over_label_and_nonce() -> None:
     assert challenge_proof(b"s" * 32, b"n" * 32) == expected
 
 
-def test_doorkeeper_evidence_is_no_bound_evidence() -> None:
+def test_handshake_evidence_is_no_bound_evidence() -> None:
     """E1's qualifying data has its own label."""
     expected = hashlib.sha256(length_prefixed(b"attested.kubernetes/doorkeeper/v1", b"n", b"k")).digest()
-    assert doorkeeper_digest(nonce=b"n", spki_sha256=b"k") == expected
+    assert handshake_digest(nonce=b"n", spki_sha256=b"k") == expected
 
 
 def test_label_carries_the_protocol_version() -> None:
