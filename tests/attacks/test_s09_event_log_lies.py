@@ -140,7 +140,7 @@ def test_another_log_than_the_one_bound(exchange: Exchange) -> None:
     ],
 )
 def test_a_type_alone_changes_no_verdict(exchange: Exchange, old: int, new: int) -> None:
-    """What decides are values; the words of such an event are told, not proven."""
+    """What decides are values; the words of such an event are logged, not proven."""
     good = exchange.run()
 
     def change(events: list[bytes]) -> list[bytes]:

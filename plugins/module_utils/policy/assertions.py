@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Assertions: rules beyond digests, held against what the logs of a boot prove.
+"""Assertions: rules beyond digests, compared with what the logs of a boot prove.
 
-What is not proven does not hold. An assertion is as strong as the code that measured: it needs a register that says
-which code that was, so a profile without registers accepts nobody, whatever it asserts. Command line and kernel come
-from registers that anybody may extend where the code that rules them did not run: they are taken from the loader that
-the profile says its PCR 4 names, and from nowhere else.
+What is not proven does not hold. An assertion is as strong as the code that measured, and a register has to show which
+code that was. So a profile without registers accepts no machine, whatever it asserts. Command line and kernel come from
+registers that any root user can extend if the expected loader did not run. They are taken only from the loader that the
+profile names for its PCR 4.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-# What the logs of one boot prove: the input of assertions, made by `evidence.eventlog` and empty where unproven.
+# The facts that the logs of one boot prove: the input of assertions, made by `evidence.eventlog`, empty if unproven.
 
 
 class Loader(Enum):
-    """Who measures the command line of a boot; which one it was follows from the programs that PCR 4 names."""
+    """The program that measures the command line of a boot; PCR 4 shows which program it was."""
 
     GRUB = "grub"
     """GRUB: its commands into PCR 8, every file that it reads into PCR 9."""
@@ -39,20 +39,19 @@ class Loader(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootFacts:
-    """Statements about a boot that follow from digests in quoted registers; a hint is never among them.
+    """Statements about a boot that follow from digests in quoted registers; hints are not among them.
 
-    What anybody may have measured where a loader did not run is told by loader: ``command_lines`` are all kernel
-    command lines that GRUB, or else the kernel, measured (without the name of the kernel's file; nothing where one of
-    them is not known as text), and ``kernel`` is of IMAGE alone. They count for a profile that says which loader its
-    PCR 4 names.
+    If a loader did not run, a root user may have extended its registers. So some facts belong to a loader:
+    ``command_lines`` are all kernel command lines that GRUB, or else the kernel, measured, without the name of the
+    kernel's file. They are empty if the text of one of them is unknown. ``kernel`` belongs to IMAGE. These facts count
+    only for a profile that names the loader of its PCR 4.
 
-    ``secure_boot``: None where the log does not prove it. ``kernel``: SHA-256 of the release in the kernel image's
-    section .uname, 32 bytes or none. ``sbat_level``: component to generation, as shim enforced it.
-    ``source_signer`` and ``source_version``: fingerprint and version of the site that was measured in front of the
-    node lock, empty and 0 where none was, ``node_config`` the SHA-256 (hex) of the node.yml that it says.
-    ``loader``: whose traces there are; ``alone``: firmware started one signed image, and nothing else. Who rules the
-    machine can leave traces too, so both are for learning from a machine that is trusted then, and no decision looks at
-    them.
+    ``secure_boot``: None if the log does not prove it. ``kernel``: SHA-256 of the release in the kernel image's section
+    .uname, 32 bytes or empty. ``sbat_level``: component to generation, as shim enforced it. ``source_signer`` and
+    ``source_version``: fingerprint and version of the site that was measured before the node lock; empty and 0 without
+    one. ``node_config``: SHA-256 (hex) of the node.yml that was measured with it. ``loader``: the loader that the
+    measurements show. ``alone``: firmware started one signed image and nothing else. A root user can imitate these
+    measurements, so ``loader`` and ``alone`` serve to learn from a trusted machine, and no decision uses them.
     """
 
     secure_boot: bool | None = None
@@ -67,12 +66,12 @@ class BootFacts:
     alone: bool = False
 
     def lines_by(self, loader: Loader | None) -> tuple[str, ...]:
-        """Return the command lines that ``loader`` measured; none where nobody says who measured."""
+        """Return the command lines that ``loader`` measured; nothing for None."""
         return next((lines for by, lines in self.command_lines.items() if by is loader), ())
 
 
 def boot_options(command_line: str) -> tuple[str, ...]:
-    """Return the words of a kernel command line; blanks within double quotes do not part them (kernel: next_arg)."""
+    """Return the words of a kernel command line; blanks within double quotes belong to a word (kernel: next_arg)."""
     words, quoted = [""], False
     for letter in command_line:
         quoted ^= letter == '"'
@@ -84,7 +83,10 @@ def boot_options(command_line: str) -> tuple[str, ...]:
 
 
 def is_plain(command_line: str) -> bool:
-    """Whether the kernel reads the line as it is shown here: it takes byte 0xA0 for a blank and stops at a newline."""
+    """Whether the line is printable ASCII, so that the kernel splits it as `boot_options` does.
+
+    The kernel takes byte 0xA0 for a blank and stops at a newline.
+    """
     return command_line.isascii() and command_line.isprintable()
 
 
@@ -96,15 +98,15 @@ FIRMWARE_REGISTER, PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL
     9,
     11,
 )
-"""Which registers a fact of each kind is read from, and the one that names the programs which were started."""
+"""The registers from which each kind of fact is read, and the register that names the started programs."""
 
 _NUMBER = re.compile(r"0*([1-9][0-9]*|0)")
-_REST_IS_INITS = "--"
-_NOBODY = f"a profile that does not say who measured it (loader, with PCR {PROGRAM_REGISTER} held)"
+_END_OF_KERNEL_OPTIONS = "--"
+_NO_LOADER = f"a profile that does not name the loader that measured it (loader, with PCR {PROGRAM_REGISTER} held)"
 
 
 class Lockdown(Enum):
-    """What the kernel is told to keep root from (``lockdown=`` on its command line)."""
+    """The kernel's lockdown mode (``lockdown=`` on its command line)."""
 
     INTEGRITY = "integrity"
     CONFIDENTIALITY = "confidentiality"
@@ -112,14 +114,14 @@ class Lockdown(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertions:
-    """What a profile demands beside its registers' values; an empty member demands nothing.
+    """The demands of a profile besides its registers' values; an empty member demands nothing.
 
-    ``boot_options``: the only options that a command line may have, each as it is or as ``name=*``; None: any.
-    ``firmware_minimum``: the least firmware version, number by number. ``kernels``: the accepted releases
-    (``uname -r``). ``sbat_minimum``: component to the least generation of shim's revocation level.
-    ``source_signers``, ``source_minimum``: fingerprints of who may have signed the site that the machine measured in
-    front of its lock, and the least version of it; the lock's register is quoted always. ``node_configs``: the accepted
-    digests of its node.yml (SHA-256, hex), which is measured there with the site.
+    ``boot_options``: the only options that a command line may have, each complete or as ``name=*``; None: any.
+    ``firmware_minimum``: the lowest firmware version, compared number by number. ``kernels``: the accepted releases
+    (``uname -r``). ``sbat_minimum``: component to the lowest generation of shim's revocation level.
+    ``source_signers``, ``source_minimum``: the fingerprints of accepted signers of the site, and its lowest version.
+    The machine measures the site before its lock, and the lock's register is always quoted. ``node_configs``: the
+    accepted digests (SHA-256, hex) of the node.yml, which is measured with the site.
     """
 
     secure_boot: bool = False
@@ -134,7 +136,7 @@ class Assertions:
 
     @property
     def registers(self) -> tuple[int, ...]:
-        """The registers that must be quoted for the facts that are demanded, ascending."""
+        """The registers that must be quoted for the demanded facts, ascending."""
         wanted = set()
         if self.secure_boot or self.sbat_minimum:
             wanted.add(SECURE_BOOT_REGISTER)
@@ -149,23 +151,23 @@ class Assertions:
 
 @dataclass(frozen=True, slots=True)
 class FailedAssertion:
-    """An assertion that does not hold: its code, and what was expected and came."""
+    """An assertion that does not hold: its reason code, the expected value and the actual value."""
 
     reason: Reason
     expected: str
     got: str
 
     def __str__(self) -> str:
-        """Return it as a clause."""
+        """Return the failure as a clause of a message."""
         return f"assertion: expected {self.expected}, got {self.got}"
 
 
 def failed_assertions(
     assertions: Assertions, facts: BootFacts, *, measured_by: Loader | None
 ) -> tuple[FailedAssertion, ...]:
-    """Return every assertion that does not hold, in a fixed order; none means that all hold.
+    """Return every assertion that does not hold, in a fixed order; empty if all hold.
 
-    ``measured_by``: the loader whose measurements count, None where the profile holds no PCR 4 that names one.
+    ``measured_by``: the loader whose measurements count; None if the profile names no loader, or does not hold PCR 4.
     """
     checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat, _signer, _version, _node_config)
     return tuple(failed for check in checks for failed in check(assertions, facts, measured_by))
@@ -185,20 +187,20 @@ def _lockdown(assertions: Assertions, facts: BootFacts, measured_by: Loader | No
     expected = f"lockdown={wanted.value} on the kernel's command line"
     lines = facts.lines_by(measured_by)
     for line in lines:
-        told = [word for word in _kernels_own(boot_options(line)) if word.startswith("lockdown=")]
-        if not told or not set(told) <= enough:
-            yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, " and ".join(told) or "none")
+        modes = [word for word in _kernels_own(boot_options(line)) if word.startswith("lockdown=")]
+        if not modes or not set(modes) <= enough:
+            yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, " and ".join(modes) or "none")
     if not lines:
         yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, _no_line(measured_by))
 
 
 def _kernels_own(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that the kernel reads; from ``--`` on they are the init program's."""
-    return words[: words.index(_REST_IS_INITS)] if _REST_IS_INITS in words else words
+    """Return the words that the kernel reads; those after ``--`` are arguments of the init program."""
+    return words[: words.index(_END_OF_KERNEL_OPTIONS)] if _END_OF_KERNEL_OPTIONS in words else words
 
 
 def _no_line(measured_by: Loader | None) -> str:
-    return "no command line that the log proves" if measured_by else _NOBODY
+    return "no command line that the log proves" if measured_by else _NO_LOADER
 
 
 def _boot_options(assertions: Assertions, facts: BootFacts, measured_by: Loader | None) -> Iterator[FailedAssertion]:
@@ -231,7 +233,7 @@ def _firmware(assertions: Assertions, facts: BootFacts, _measured_by: Loader | N
 
 
 def _numbers(version: str) -> tuple[tuple[int, str], ...]:
-    """Return the numbers in order, as what compares like them: ``int`` refuses thousands of digits, a log does not."""
+    """Return the numbers of a version in a form that compares like them; ``int`` refuses very long numbers."""
     return tuple((len(digits), digits) for digits in _NUMBER.findall(version))
 
 
@@ -239,7 +241,7 @@ def _kernel(assertions: Assertions, facts: BootFacts, measured_by: Loader | None
     accepted = assertions.kernels
     kernel = facts.kernel if measured_by is Loader.IMAGE else b""
     if accepted and kernel not in {hashlib.sha256(one.encode()).digest() for one in accepted}:
-        got = f"one whose hash is {kernel.hex()}" if kernel else "no release in the log" if measured_by else _NOBODY
+        got = f"one whose hash is {kernel.hex()}" if kernel else "no release in the log" if measured_by else _NO_LOADER
         yield FailedAssertion(Reason.KERNEL_NOT_ACCEPTED, f"a kernel of the releases {', '.join(accepted)}", got)
 
 
@@ -255,7 +257,7 @@ def _sbat(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None)
 def _signer(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     accepted = assertions.source_signers
     if accepted and facts.source_signer not in accepted:
-        got = facts.source_signer or "no site in front of the lock"
+        got = facts.source_signer or "no site before the lock"
         yield FailedAssertion(Reason.SOURCE_NOT_ACCEPTED, f"a site signed by {' or '.join(accepted)}", got)
 
 
@@ -263,12 +265,12 @@ def _version(assertions: Assertions, facts: BootFacts, _measured_by: Loader | No
     least, got = assertions.source_minimum, facts.source_version
     if got < least:
         yield FailedAssertion(
-            Reason.SOURCE_TOO_OLD, f"version {least} of the site or later", str(got or "none in front of the lock")
+            Reason.SOURCE_TOO_OLD, f"version {least} of the site or later", str(got or "none before the lock")
         )
 
 
 def _node_config(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     accepted = assertions.node_configs
     if accepted and facts.node_config not in accepted:
-        got = facts.node_config or "none in front of the lock"
+        got = facts.node_config or "none before the lock"
         yield FailedAssertion(Reason.NODE_CONFIG_NOT_ACCEPTED, f"a node.yml of {' or '.join(accepted)}", got)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The policy in force, as one object: which profiles and control planes count, and who never does again.
+"""The policy in force, as one object: which profiles and control planes count, and which keys are revoked for good.
 
-The site signs it. What a cluster's API says beside it (a profile, an identity of a control plane) counts only if it is
-named here with its digest, so that whoever may write objects may refuse machines and cannot admit any but workers.
+The site signs it. A profile or a control plane's identity in the cluster's API counts only if the policy names it with
+its digest. So a user with write access to the objects can refuse machines, and can admit none but workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT_DIGESTS = 256
 
 @dataclass(frozen=True, slots=True, order=True)
 class NamedDigest:
-    """An object by its name and the SHA-256 (hex) of what it says."""
+    """The name of an object and the SHA-256 (hex) of its content."""
 
     name: str
     sha256: str
@@ -40,9 +40,9 @@ class NamedDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyException:
-    """Break-glass: a profile that counts for a few machines, and only until it ends.
+    """Break-glass: a profile that counts for a few machines until a time.
 
-    ``machines`` are endorsement keys (SHA-256, hex); ``expires`` has whole seconds; ``why`` is for people.
+    ``machines`` are endorsement keys (SHA-256, hex); ``expires`` has whole seconds; ``why`` is for display.
     """
 
     profile: NamedDigest
@@ -51,16 +51,16 @@ class PolicyException:
     why: str
 
     def covers(self, ek_sha256: str, *, now: datetime) -> bool:
-        """Say whether it counts for this machine at this time."""
+        """Return whether the exception counts for this machine at this time."""
         return ek_sha256 in self.machines and now < self.expires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPolicy:
-    """What the site says in one generation; nothing in it is believed before its signature was verified.
+    """One generation of the site's policy; it must not be trusted before its signature was verified.
 
-    ``profiles`` are the active ones, ``control_planes`` the identities that may be one, ``revoked`` every endorsement
-    key (SHA-256, hex) that ever was, but for ``reinstated``: those of which the site took a revocation back that was a
+    ``profiles`` are active, ``control_planes`` are the identities that may be control planes. ``revoked`` are all
+    endorsement keys (SHA-256, hex) that were ever revoked, except the ``reinstated`` ones, whose revocation was a
     mistake. Equal policies give equal bytes: `plan_policy` sorts what has no order.
     """
 
@@ -72,10 +72,10 @@ class ClusterPolicy:
     reinstated: tuple[str, ...] = ()
 
     def content(self) -> dict[str, Any]:
-        """Return everything but the generation, as in the manifest; what is seldom there only where there is any."""
-        seldom = {"reinstated": list(self.reinstated)} if self.reinstated else {}
+        """Return all fields of the manifest except the generation; ``reinstated`` only if it is not empty."""
+        reinstated = {"reinstated": list(self.reinstated)} if self.reinstated else {}
         return {
-            **seldom,
+            **reinstated,
             "profiles": [_named(one) for one in self.profiles],
             "controlPlanes": [_named(one) for one in self.control_planes],
             "revoked": list(self.revoked),
@@ -91,24 +91,24 @@ class ClusterPolicy:
         }
 
     def to_bytes(self) -> bytes:
-        """Return the bytes that are signed: JSON in ASCII, keys sorted, nothing between them."""
+        """Return the bytes that are signed: JSON in ASCII, keys sorted, no white space."""
         return canonical({"generation": self.generation, **self.content()})
 
     @property
     def content_sha256(self) -> str:
-        """What tells two policies of one generation apart (hex)."""
+        """The digest (hex) that distinguishes two policies of one generation."""
         return hashlib.sha256(canonical(self.content())).hexdigest()
 
     def names_profile(self, profile: MeasurementProfile) -> bool:
-        """Say whether this very profile is active."""
+        """Return whether exactly this profile is active."""
         return NamedDigest(profile.name, profile_sha256(profile)) in self.profiles
 
     def names_control_plane(self, identity: NodeIdentity) -> bool:
-        """Say whether this very identity may be a control plane."""
+        """Return whether exactly this identity may be a control plane."""
         return NamedDigest(identity.name, identity_sha256(identity)) in self.control_planes
 
     def excepted(self, profile: MeasurementProfile, ek_sha256: str, *, now: datetime) -> bool:
-        """Say whether an exception lets this profile count for this machine now."""
+        """Return whether an exception lets this profile count for this machine now."""
         named = NamedDigest(profile.name, profile_sha256(profile))
         return any(one.profile == named and one.covers(ek_sha256, now=now) for one in self.exceptions)
 
@@ -122,7 +122,7 @@ def plan_policy(
     exceptions: Iterable[PolicyException] = (),
     reinstated: Iterable[str] = (),
 ) -> ClusterPolicy:
-    """Return the policy over these objects; of ``identities`` the control planes count, unless they were revoked.
+    """Return the policy over these objects; it names the control planes of ``identities`` that are not revoked.
 
     A key that is both ``revoked`` and ``reinstated`` is revoked.
     """
@@ -144,9 +144,9 @@ def plan_policy(
 
 
 def profile_sha256(profile: MeasurementProfile) -> str:
-    """Return the digest of all that a profile says (hex).
+    """Return the digest of a profile's content (hex).
 
-    A ticket asks three times for that of each profile of the cluster: the very same object is digested once.
+    One ticket needs the digest of each profile three times, so it is cached for each object.
     """
     known = _digests.get(id(profile))
     if known is None:
@@ -157,11 +157,11 @@ def profile_sha256(profile: MeasurementProfile) -> str:
 
 
 _digests: dict[int, tuple[MeasurementProfile, str]] = {}
-"""By the profile's `id`; the profile is kept beside it, so that no other object can get that id meanwhile."""
+"""The cache by the profile's `id`; it holds the profile too, so that no other object can get the same id."""
 
 
 def identity_sha256(identity: NodeIdentity) -> str:
-    """Return the digest of what an identity says (hex), without the admission: anybody may revoke, nobody un-revoke."""
+    """Return the digest of an identity's content (hex) without the admission, which a revocation may change."""
     document = render_identity(identity)
     spec = {name: value for name, value in document["spec"].items() if name != "admission"}
     return _digest({**document, "spec": spec})
@@ -183,9 +183,9 @@ def render_policy(policy: ClusterPolicy, *, signature: str) -> dict[str, Any]:
 
 
 def _digest(document: Mapping[str, Any]) -> str:
-    """Return the digest of kind, name and spec: labels and the like decide nothing."""
-    told = {"kind": document["kind"], "name": document["metadata"]["name"], "spec": document["spec"]}
-    return hashlib.sha256(canonical(told)).hexdigest()
+    """Return the digest of kind, name and spec; other metadata, such as labels, is not part of it."""
+    content = {"kind": document["kind"], "name": document["metadata"]["name"], "spec": document["spec"]}
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def _named(one: NamedDigest) -> dict[str, str]:

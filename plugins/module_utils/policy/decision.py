@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The decision: do the quoted values satisfy a profile, and if not, what exactly deviates.
+"""Decide whether the quoted values satisfy a profile, and list what deviates if they do not.
 
-Values and proven facts decide; events in words only explain.
+Values and proven facts decide; the events only explain.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ROOT_HASH = "roothash="
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Which profile accepted the machine; ``labels`` says by which value, register by register.
+    """The profile that accepted the machine; ``labels`` has the label of the accepted value for each register.
 
-    ``posture`` is the profile's, or less where the evidence does not reach that far.
+    ``posture`` is that of the profile, or less if the evidence does not reach that far.
     """
 
     profile: str
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterDeviation:
-    """A register with another value than any allowed one; ``got`` is None where it was not quoted."""
+    """A register whose value is not allowed; ``got`` is None if the register was not quoted."""
 
     pcr: int
     allowed: tuple[AllowedValue, ...]
@@ -69,10 +69,9 @@ class RegisterDeviation:
 
 
 class MeasurementMismatch(PolicyError):
-    """A boot that no profile allows, with what deviates from the nearest one, as objects beside the sentence.
+    """A boot that no profile allows, with the deviations from the nearest profile as objects and as message.
 
-    The reason is PCR_MISMATCH where a register deviates, PROFILE_EXPIRED where nothing does but the date, and else
-    that of the first assertion that failed.
+    The reason is PCR_MISMATCH if a register deviates, else that of the first failed assertion, else PROFILE_EXPIRED.
     """
 
     def __init__(
@@ -84,12 +83,12 @@ class MeasurementMismatch(PolicyError):
         assertions: tuple[FailedAssertion, ...] = (),
         expired: str = "",
     ) -> None:
-        """Make the sentence: registers in order, assertions, then events, the most readable first, and the date."""
+        """Build the message: registers in order, assertions, events with the most readable first, then the date."""
         lines = [str(deviation) for deviation in (*registers, *assertions, *events)]
         lines += [f"profile {nearest}: expected one in force, it expired at {expired}"] if expired else []
         reason = _reason(registers, assertions)
-        told = "; ".join([*lines, f"next: {reason.value.command}"])
-        super().__init__(f"expected a boot that a profile allows (nearest: {nearest}), got {told}", reason=reason)
+        found = "; ".join([*lines, f"next: {reason.value.command}"])
+        super().__init__(f"expected a boot that a profile allows (nearest: {nearest}), got {found}", reason=reason)
         self.nearest = nearest
         self.registers = registers
         self.events = events
@@ -104,7 +103,7 @@ def _reason(registers: tuple[RegisterDeviation, ...], assertions: tuple[FailedAs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """One profile held against one boot."""
+    """The comparison of one profile with one boot."""
 
     profile: MeasurementProfile
     registers: tuple[RegisterDeviation, ...]
@@ -113,7 +112,7 @@ class _Comparison:
 
     @property
     def distance(self) -> tuple[int, int, bool]:
-        """How far the boot is from being accepted; zeros mean that it is."""
+        """The numbers of failed registers and assertions, and whether the profile expired; zeros mean accepted."""
         return len(self.registers), len(self.assertions), bool(self.expired)
 
 
@@ -126,14 +125,16 @@ def decide(
     now: datetime | None = None,
     applicant: Applicant | None = None,
 ) -> Verdict:
-    """Return the first profile, by name, that allows every value and asserts nothing that does not hold.
+    """Return the verdict of the first profile, by name, that allows all values and whose assertions hold.
 
-    ``pcrs`` are the values of the verified quote, ``facts`` what logs that lead to them prove (without them no
-    assertion holds), ``now`` the time (without it a profile that expires has expired), ``applicant`` whose boot it is
-    (without it a profile that is limited to roles or machines counts for nobody). ``events`` explain a refusal and are
-    looked at only then. Raises `PolicyError` POLICY_EMPTY, PROFILE_NOT_FOR_MACHINE where only profiles for others allow
-    the boot or none counts, or `MeasurementMismatch` with everything that deviates from the nearest profile that
-    counts: fewest registers, then fewest assertions, then not expired.
+    ``pcrs`` are the values of the verified quote, ``facts`` what the logs that lead to them prove (without them no
+    assertion holds). ``now`` is the time (without it every profile with an end has expired). ``applicant`` is the
+    machine (without it no profile counts that is limited to roles or machines). ``events`` explain a refusal and are
+    read only for it.
+
+    Raises `PolicyError` POLICY_EMPTY; PROFILE_NOT_FOR_MACHINE if no profile counts for this machine, or only profiles
+    for others allow the boot; else `MeasurementMismatch` with all deviations from the nearest profile that counts:
+    fewest registers, then fewest assertions, then not expired.
     """
     usable = sorted((one for one in profiles if not one.accepts_nobody), key=lambda one: one.name)
     if not usable:
@@ -162,9 +163,9 @@ def decide(
 
 
 def _not_for(applicant: Applicant | None, profiles: Sequence[MeasurementProfile]) -> PolicyError:
-    told = "; ".join(f"{one.name} counts for {one.limits}" for one in profiles)
+    limits = "; ".join(f"{one.name} counts for {one.limits}" for one in profiles)
     return PolicyError(
-        f"expected a profile that counts for {applicant or 'a machine that is not known'}, got {told}",
+        f"expected a profile that counts for {applicant or 'an unknown machine'}, got {limits}",
         reason=Reason.PROFILE_NOT_FOR_MACHINE,
     )
 
@@ -184,18 +185,18 @@ def _compared(
 
 
 def _counting(profile: MeasurementProfile, facts: BootFacts) -> BootFacts:
-    """Return the facts that count: shim's level where shim (PCR 4) or all that it measured (PCR 7) is held.
+    """Return the facts that count: shim's level only if the profile holds PCR 4 (shim) or 7 (its measurements).
 
-    Where it did not run, whoever rules the machine may measure any level behind the keys.
+    If shim did not run, any root user of the machine can extend any level after the keys.
     """
     held = not {PROGRAM_REGISTER, SECURE_BOOT_REGISTER}.isdisjoint(profile.registers)
     return facts if held else replace(facts, sbat_level={})
 
 
 def _measured_by(profile: MeasurementProfile, facts: BootFacts) -> Loader | None:
-    """Return the loader whose measurements count: PCR 4 is held, and the profile says whom it names.
+    """Return the loader whose measurements count: the profile must hold PCR 4 and name the loader.
 
-    Without Secure Boot GRUB runs modules that nobody signed, so then the files that it read must be held too.
+    Without Secure Boot GRUB runs unsigned modules, so the profile must then hold the files that GRUB reads too.
     """
     if PROGRAM_REGISTER not in profile.registers:
         return None
@@ -204,9 +205,9 @@ def _measured_by(profile: MeasurementProfile, facts: BootFacts) -> Loader | None
 
 
 def _reached(profile: MeasurementProfile, facts: BootFacts) -> Posture:
-    """Return the profile's posture or less: what the registers hold, and *root* only with a measured root hash.
+    """Return the profile's posture, or less if its registers do not reach that far; *root* needs a measured root hash.
 
-    Who enforces that hash is the initrd, which a profile holds that reaches *boot*; *runtime* is not judged yet.
+    The initrd enforces that hash, and a profile that reaches *boot* holds the initrd. *runtime* is not supported yet.
     """
     reached = least(profile.posture, profile.reach)
     if reached is not Posture.ROOT:

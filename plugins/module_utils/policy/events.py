@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which events of two boots differ, for explanation only: nothing here decides.
+"""Compare the events of two boots, for explanation only: no decision uses the result.
 
-What stands at the same place of two logs need not be the same thing: one program more in front moves all others. So the
-events that differ are paired by what they are (type, and what the text says in front of the value), never by position
-alone.
+Events at the same position of two logs may be different things, since one more program moves all later events. So
+differing events are paired by their type and the text before their value, and never by position alone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from .profile import MeasuredEvent
 
 ENTRY_MARK = " | "
-"""Stands between the entries of a list (Secure Boot's keys) in an event's text."""
+"""The separator of list entries (Secure Boot's keys) in an event's text."""
 
 _VALUE_MARK = " = "
 _VERSION = re.compile(r"[0-9][0-9a-zA-Z.+~_-]*")
@@ -31,7 +30,7 @@ _SUBJECT = re.compile(r"(.+?)(?: = |: |, | at | with | \\|$)(\S*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventDeviation:
-    """An event that differs from the reference; ``expected`` or ``got`` is None where the other has no counterpart."""
+    """An event that differs from the reference; ``expected`` or ``got`` is None if the other has no counterpart."""
 
     expected: MeasuredEvent | None
     got: MeasuredEvent | None
@@ -39,27 +38,27 @@ class EventDeviation:
     @property
     def pcr(self) -> int:
         """The register of the event."""
-        return self._told[0].pcr
+        return self._events[0].pcr
 
     @property
     def rank(self) -> int:
-        """What sorts a list of deviations: the better a person understands it, the smaller."""
-        return min(event.rank for event in self._told)
+        """The sort key of a list of deviations: the most readable ones first."""
+        return min(event.rank for event in self._events)
 
     @property
     def place(self) -> str:
-        """Where it is: register, number in the log and type, as far as they are known."""
+        """The register, the number in the log and the type, as far as they are known."""
         number = "" if self.got is None or self.got.index is None else f" {self.got.index}"
-        kind = self._told[0].kind
+        kind = self._events[0].kind
         return f"PCR {self.pcr} event{number}" + (f" ({kind})" if kind else "")
 
     @property
-    def _told(self) -> tuple[MeasuredEvent, ...]:
-        """What there is of the two, the machine's own first."""
+    def _events(self) -> tuple[MeasuredEvent, ...]:
+        """The events that exist of the two, the machine's event first."""
         return tuple(event for event in (self.got, self.expected) if event is not None)
 
     def __str__(self) -> str:
-        """Return the deviation as a clause: the words, and digests where words alone do not tell the difference."""
+        """Return the deviation as a clause: the texts, and the digests if the texts are equal."""
         old, new = self.expected, self.got
         if old is None or new is None:
             return f"{self.place}: expected {_alone(old)}, got {_alone(new)}"
@@ -69,7 +68,7 @@ class EventDeviation:
             return f"{self.place} {_in_words(new)}: expected {old.digest.hex()}, got {new.digest.hex()}"
         head, wanted, found = _entries(old.text, new.text)
         if head:
-            doubt = "" if new.proven else " (told, not proven)"
+            doubt = "" if new.proven else " (logged, not proven)"
             return f"{self.place} {head!r}: expected {wanted}, got {found}{doubt}"
         return f"{self.place}: expected {old.text!r}, got {_in_words(new)}"
 
@@ -77,7 +76,7 @@ class EventDeviation:
 def event_deviations(
     reference: Sequence[MeasuredEvent], events: Sequence[MeasuredEvent], pcrs: Iterable[int]
 ) -> tuple[EventDeviation, ...]:
-    """Return what differs in the registers ``pcrs``; without reference events there is nothing to compare with."""
+    """Return the differing events of the registers ``pcrs``; registers without reference events are skipped."""
     found: list[EventDeviation] = []
     for pcr in sorted(pcrs):
         expected = [event for event in reference if event.pcr == pcr]
@@ -88,9 +87,9 @@ def event_deviations(
 
 @dataclass(frozen=True, slots=True)
 class _Differing:
-    """An event without a counterpart of the same digest at its place: ``block`` counts the places where logs part.
+    """An event without an equal counterpart at its position; ``block`` is the number of the differing block.
 
-    ``kind`` is empty where profiles of an earlier release do not know the types of their events.
+    ``kind`` is empty if a profile of an earlier release has no event types.
     """
 
     block: int
@@ -99,7 +98,7 @@ class _Differing:
 
 
 def _aligned(expected: list[MeasuredEvent], got: list[MeasuredEvent]) -> list[EventDeviation]:
-    """Return the differing events of one register, paired as far as they are the same thing, in the log's order."""
+    """Return the differing events of one register in the log's order, as pairs if they are the same thing."""
     matcher = difflib.SequenceMatcher(
         None, [event.digest for event in expected], [event.digest for event in got], autojunk=False
     )
@@ -130,7 +129,7 @@ def _differing(events: Sequence[MeasuredEvent], spans: Sequence[tuple[int, int]]
 
 
 def _paired(old: Sequence[_Differing], new: Sequence[_Differing]) -> list[int | None]:
-    """Return for each of ``new`` its counterpart's place in ``old``; the surest likeness is looked for first."""
+    """Return for each of ``new`` the index of its counterpart in ``old``; the closest matches are paired first."""
     pairs: list[int | None] = [None] * len(new)
     free = set(range(len(old)))
     for likeness in (_same_digest, _same_text, _same_form, _same_subject, _same_topic):
@@ -162,7 +161,7 @@ def _take(
 
 
 def _lone(differing: Iterable[_Differing]) -> set[Hashable]:
-    """Return the places at which one event alone of its type differs: there it was put in place of another."""
+    """Return the places at which only one event of its type differs, so that it replaced another."""
     return {place for place, count in Counter(map(_same_place, differing)).items() if count == 1}
 
 
@@ -175,12 +174,12 @@ def _same_text(one: _Differing) -> Hashable:
 
 
 def _same_form(one: _Differing) -> Hashable:
-    """Return the text without versions and numbers: the same file of another release."""
+    """Return the text without versions and numbers, which is equal for a file of another release."""
     return one.kind, _VERSION.sub("#", one.event.text)
 
 
 def _same_subject(one: _Differing) -> Hashable:
-    """Return what stands in front of the value, and the value's first word: the same command of a loader."""
+    """Return the text before the value and the value's first word, equal for the same command of a loader."""
     return one.kind, _subject(one)
 
 
@@ -198,7 +197,7 @@ def _same_place(one: _Differing) -> Hashable:
 
 
 def _entries(old: str, new: str) -> tuple[str, str, str]:
-    """Return what both texts are lists of, and the entries that only one of them has; nothing for other texts."""
+    """Return the common subject of two list texts and the entries that only one has; empty for other texts."""
     head, mark, wanted = old.partition(_VALUE_MARK)
     other, _mark, found = new.partition(_VALUE_MARK)
     if not mark or head != other or ENTRY_MARK not in wanted + found:
@@ -216,4 +215,4 @@ def _alone(event: MeasuredEvent | None) -> str:
 
 
 def _in_words(event: MeasuredEvent) -> str:
-    return repr(event.text) if event.proven else f"{event.text!r} (told, not proven)"
+    return repr(event.text) if event.proven else f"{event.text!r} (logged, not proven)"

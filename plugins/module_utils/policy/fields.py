@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading a manifest field by field: every problem is written down with its place, and all of them fail once."""
+"""Read a manifest field by field: collect every problem with its place, so that one error lists all of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def listed(problems: Sequence[str]) -> str:
 
 
 def moment_of(value: object) -> datetime | None:
-    """Return a time with its zone (RFC 3339) as UTC; None for anything else, and outside of the years 1970 to 9998.
+    """Return a time with its zone (RFC 3339) as UTC; None for anything else, and outside the years 1970 to 9998.
 
-    The years at the ends cannot be moved to another zone, or added to.
+    Times near the limits of `datetime` cannot be converted to another zone, or added to.
     """
     try:
         read = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
@@ -42,12 +42,12 @@ def moment_of(value: object) -> datetime | None:
 class Fields:
     """A mapping of a manifest at a place such as ``base.yml.spec.registers[0]``.
 
-    A wrong or missing field is noted in ``problems`` (shared by all places of one reading) and read as an empty value,
-    so that the reading goes on; `finish` notes what nobody asked for.
+    A wrong or missing field is noted in ``problems``, which all places of one document share, and read as an empty
+    value, so that reading continues. `finish` notes the members that were not read.
     """
 
     def __init__(self, members: object, *, place: str, problems: list[str]) -> None:
-        """Begin to read ``members``; anything but a mapping with text keys is a problem."""
+        """Store the ``members`` to read; anything but a mapping with text keys is a problem."""
         self.place = place
         self.problems = problems
         self._members: dict[str, Any] = {}
@@ -59,16 +59,16 @@ class Fields:
             self._readable = False
 
     def note(self, problem: str) -> None:
-        """Write a problem of this place down; of what is no mapping only that is told."""
+        """Add a problem of this place; if the place is no mapping, only that is noted."""
         if self._readable:
             self.problems.append(f"{self.place}: {problem}")
 
     def take(self, name: str, *, default: object = None) -> object:
-        """Return the member and count it as asked for."""
+        """Return the member and count it as read."""
         return self._members.pop(name, default)
 
     def text(self, name: str, *, limit: int, default: str | None = None) -> str:
-        """Return a text on one line of at most ``limit`` characters; without ``default`` it must be there."""
+        """Return a text on one line of at most ``limit`` characters; without ``default`` the field must exist."""
         value = self.take(name, default=default)
         if (
             not isinstance(value, str)
@@ -93,7 +93,7 @@ class Fields:
         return bytes.fromhex(self.matching(name, _SHA256_HEX, "64 lower-case hex digits"))
 
     def choice(self, name: str, choices: type[_Choice]) -> _Choice:
-        """Return the member of ``choices`` with this value; its first one where the value is none of them."""
+        """Return the member of ``choices`` with this value; the first member if the value is unknown."""
         value = self.take(name)
         for one in choices:
             if one.value == value:
@@ -103,7 +103,7 @@ class Fields:
         return next(iter(choices))
 
     def number(self, name: str, *, below: int) -> int:
-        """Return a whole number from 0 up."""
+        """Return an integer from 0 to ``below`` - 1."""
         value = self.take(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < below:
             self.note(f"{name}: expected a number from 0 to {below - 1}, got {_kind(value)}")
@@ -111,7 +111,7 @@ class Fields:
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a yes or no; false where it is not there."""
+        """Return a boolean; false if the field is missing."""
         value = self.take(name, default=False)
         if not isinstance(value, bool):
             self.note(f"{name}: expected true or false, got {_kind(value)}")
@@ -119,7 +119,7 @@ class Fields:
         return value
 
     def moment(self, name: str) -> datetime | None:
-        """Return a time with its zone (RFC 3339), as UTC; None where it is not there."""
+        """Return a time with its zone (RFC 3339) as UTC; None if the field is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -130,7 +130,7 @@ class Fields:
         return read
 
     def texts(self, name: str, *, limit: int, each: int) -> tuple[str, ...] | None:
-        """Return a list of at most ``limit`` texts of at most ``each`` characters; None where it is not there."""
+        """Return a list of at most ``limit`` texts of at most ``each`` characters; None if the field is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -142,7 +142,7 @@ class Fields:
         return tuple(listed)
 
     def has(self, name: str) -> bool:
-        """Whether the member is there and not yet asked for."""
+        """Whether the member exists and was not read yet."""
         return self._members.get(name) is not None
 
     def mapping(self, name: str) -> Fields:
@@ -150,7 +150,7 @@ class Fields:
         return Fields(self.take(name), place=f"{self.place}.{name}", problems=self.problems)
 
     def sequence(self, name: str, *, limit: int, optional: bool = False) -> Iterator[Fields]:
-        """Yield the mappings of the list ``name``; each is finished when the next one is asked for."""
+        """Yield the mappings of the list ``name``; each is finished before the next one is yielded."""
         value = self.take(name, default=[] if optional else None)
         if not isinstance(value, list) or len(value) > limit:
             self.note(f"{name}: expected a list of at most {limit} entries, got {_kind(value)}")
@@ -161,7 +161,7 @@ class Fields:
             place.finish()
 
     def digests(self, name: str, *, limit: int) -> tuple[str, ...]:
-        """Return a list of SHA-256 digests, each as 64 lower-case hex digits and once."""
+        """Return a list of distinct SHA-256 digests, each with 64 lower-case hex digits."""
         value = self.take(name)
         if not isinstance(value, list) or len(value) > limit:
             self.note(f"{name}: expected a list of at most {limit} entries, got {_kind(value)}")
@@ -175,7 +175,7 @@ class Fields:
         return tuple(value)
 
     def finish(self) -> None:
-        """Note every member that nobody asked for."""
+        """Note every member that was not read as unknown."""
         for name in sorted(self._members):
             self.note(f"{name[:_SHOWN]!r}: unknown field")
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which TPM is which node: an endorsement key names an identity, the identity says node name and role."""
+"""Identities map TPMs to nodes: an endorsement key names an identity, which has a node name and a role."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NAME_DIGITS = 20
 
 
 class Role(Enum):
-    """What a node may become."""
+    """The role of a node."""
 
     CONTROL_PLANE = "control-plane"
     WORKER = "worker"
 
 
 class Admission(Enum):
-    """The admin's word on a machine: PENDING before there is one, and back from REVOKED only by the signed policy."""
+    """The admin's decision about a machine; PENDING before it. Only the signed policy can take back REVOKED."""
 
     APPROVED = "Approved"
     PENDING = "Pending"
@@ -39,7 +39,7 @@ class Admission(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmRecord:
-    """TPMS_CLOCK_INFO of a verified quote: ``clock`` in milliseconds, how often the TPM was reset and restarted."""
+    """TPMS_CLOCK_INFO of a verified quote: ``clock`` in milliseconds, and the counts of resets and restarts."""
 
     clock: int
     reset_count: int
@@ -48,7 +48,7 @@ class TpmRecord:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRefusal:
-    """That the last evidence of a machine was refused: the reason's code, and when, where that is known."""
+    """The refusal of a machine's last evidence: the reason code, and the time if it is known."""
 
     code: str
     at: datetime | None = None
@@ -56,10 +56,10 @@ class EvidenceRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityStatus:
-    """What the key service wrote; empty strings where nothing is known yet, ``tpm`` is of the last ticket.
+    """The status that the key service writes; fields that are not known yet are empty. ``tpm`` is from the last ticket.
 
-    ``attested_at``: when evidence was good last, by ``profile`` and ``posture``; ``refusal``: there only while none was
-    good after it.
+    ``attested_at``: the time of the last good evidence, with its ``profile`` and ``posture``. ``refusal``: set only
+    until other evidence is good.
     """
 
     phase: str = ""
@@ -76,10 +76,10 @@ class IdentityStatus:
 class NodeIdentity:
     """One machine. ``ek_sha256``: 64 lower-case hex digits, SHA-256 of the EK's SubjectPublicKeyInfo.
 
-    ``ek_alias``: the same of the chip's other endorsement key where that was proven, else empty; evidence over either
-    key is this machine's, the name is made of the first. ``replaced_by``: of a revoked one, the name of the identity
-    that took its node's name and its disk. ``addresses``: the IP addresses of its node, as the site says them, where a
-    certificate may name them (`is_address`).
+    ``ek_alias``: the same hash of the chip's other endorsement key if that was proven, else empty. Evidence over either
+    key is from this machine; its name is derived from ``ek_sha256``. ``replaced_by``: in a revoked identity, the name
+    of the identity that gets its node name and its disk. ``addresses``: the IP addresses of the node from the site,
+    which certificates may name (`is_address`).
     """
 
     ek_sha256: str
@@ -99,12 +99,12 @@ class NodeIdentity:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Its endorsement keys, the one that it is named by first."""
+        """The endorsement keys, beginning with the key that the name is derived from."""
         return (self.ek_sha256, self.ek_alias) if self.ek_alias else (self.ek_sha256,)
 
 
 def is_address(text: str) -> bool:
-    """Say whether ``text`` is one IP address in its one form (RFC 5952), without a zone and no IPv4 in IPv6."""
+    """Return whether ``text`` is an IP address in canonical form (RFC 5952), without zone, not IPv4-mapped IPv6."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
@@ -113,19 +113,19 @@ def is_address(text: str) -> bool:
 
 
 def identity_name(ek_sha256: str) -> str:
-    """Return the object name that belongs to an endorsement key."""
+    """Return the name of an endorsement key's identity object."""
     return f"ek-{ek_sha256[:NAME_DIGITS]}"
 
 
 def inherited_disk(identities: Iterable[NodeIdentity], heir: NodeIdentity) -> str:
-    """Return the disk id that ``heir`` takes over from the revoked identity which an admin replaced by it, or nothing.
+    """Return the disk id that ``heir`` inherits from the revoked identity that it replaces, or an empty string.
 
-    The machine's claims have no part in it: the admin names the heir in the revoked object, under one node name. The
-    caller owes that a control plane which inherits is one that the site signed.
+    The machine's claims do not matter: the admin names the heir in the revoked object, for the same node name. The
+    caller must check that the site signed an heir that is a control plane.
 
-    1. Those that it replaces leave it one disk. IDENTITY_AMBIGUOUS
-    2. The disk that it has or inherits is nobody else's: other identities that have it are revoked ones of the same
-       node name and the same role, which were that node before. DISK_ID_TAKEN
+    1. The replaced identities have at most one disk. IDENTITY_AMBIGUOUS
+    2. No other identity has the disk that ``heir`` has or inherits, except revoked identities of the same node name and
+       role, which were the same node before. DISK_ID_TAKEN
     """
     every = tuple(identities)
     left = _left_to(every, heir)  # 1
@@ -165,12 +165,12 @@ def _left_to(identities: tuple[NodeIdentity, ...], heir: NodeIdentity) -> str:
 
 
 def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIdentity:
-    """Return the approved identity of an endorsement key, be it the one that it is named by or its alias.
+    """Return the approved identity of an endorsement key, which may be its first key or its alias.
 
-    Raises `PolicyError` IDENTITY_UNKNOWN, IDENTITY_REVOKED (one revocation outweighs everything, also one of the chip's
-    other key), IDENTITY_AMBIGUOUS (two live identities with this key, or another one with this node's name),
-    EK_ALIAS_TAKEN (one of the chip's keys is the alias of one and a key of another), IDENTITY_PENDING or
-    IDENTITY_REFUSED. What only waits takes no key away from what an admin decided about.
+    Raises `PolicyError` IDENTITY_UNKNOWN, IDENTITY_REVOKED (any revocation of one of the chip's keys),
+    IDENTITY_AMBIGUOUS (two live identities with this key, or another approved identity with this node name),
+    EK_ALIAS_TAKEN (the alias of one identity is a key of another), IDENTITY_PENDING or IDENTITY_REFUSED. A pending
+    identity does not conflict with one that an admin has decided about.
     """
     every = tuple(identities)
     holders = tuple(one for one in every if ek_sha256 in one.keys)
@@ -198,7 +198,7 @@ def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIde
 
 
 def require_own_aliases(identities: Iterable[NodeIdentity]) -> None:
-    """Raise EK_ALIAS_TAKEN where the alias of one identity is a key of another one."""
+    """Raise EK_ALIAS_TAKEN if the alias of one identity is a key of another."""
     every = tuple(identities)
     owners = {one.ek_sha256: one for one in every}
     for one in every:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The policy in force: the seam behind which profiles and identities come from the site or from the live API."""
+"""The policy in force: one interface for profiles and identities from the site or from the live API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PolicyInForce(Protocol):
-    """What a verification asks of the policy; each answer is as of now, and a failed read raises."""
+    """The part of the policy that a verification needs; each call returns the current state, or raises."""
 
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key; raises as `find_identity` does."""
@@ -34,7 +34,7 @@ class PolicyInForce(Protocol):
 
 
 class SitePolicy:
-    """The policy of a site directory: what its manifests say, before and beside a cluster."""
+    """The policy of a site directory's manifests, for use before a cluster exists or without it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SitePolicy:
         identities: Iterable[NodeIdentity],
         lock_register: int = 15,
     ) -> None:
-        """Keep both; ``lock_register`` is quoted beside the profiles' registers."""
+        """Store profiles and identities; ``lock_register`` is quoted besides the profiles' registers."""
         self._profiles = tuple(profiles)
         self._identities = tuple(identities)
         self._lock_register = lock_register
@@ -62,9 +62,9 @@ class SitePolicy:
 
 
 class SignedPolicy(SitePolicy):
-    """What of a cluster's objects counts for one machine under the signed policy; also a `PolicyInForce`.
+    """The cluster's objects that count for one machine under the signed policy; also a `PolicyInForce`.
 
-    ``revoked`` are all revocations known, those of the policy and those that were seen in other ways.
+    ``revoked`` are the known revocations from other sources than the policy.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SignedPolicy(SitePolicy):
         now: datetime,
         lock_register: int = 15,
     ) -> None:
-        """Keep the profiles that the policy names, or excepts for the machine with this endorsement key."""
+        """Store the profiles that the policy names, or excepts for the machine with this endorsement key."""
         counting = [one for one in profiles if policy.names_profile(one) or policy.excepted(one, ek_sha256, now=now)]
         super().__init__(profiles=counting, identities=identities, lock_register=lock_register)
         self._policy = policy
@@ -87,11 +87,11 @@ class SignedPolicy(SitePolicy):
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key.
 
-        1. The key was never revoked, whatever objects there are now. IDENTITY_REVOKED
-        2. One approved identity has it. IDENTITY_UNKNOWN, IDENTITY_REVOKED, IDENTITY_AMBIGUOUS, IDENTITY_REFUSED,
-           EK_ALIAS_TAKEN
+        1. The key was never revoked, whatever objects exist now. IDENTITY_REVOKED
+        2. Exactly one approved identity has the key. IDENTITY_UNKNOWN, IDENTITY_REVOKED, IDENTITY_AMBIGUOUS,
+           IDENTITY_PENDING, IDENTITY_REFUSED, EK_ALIAS_TAKEN
         3. The chip's other key was never revoked either. IDENTITY_REVOKED
-        4. A control plane is one that the site signed. IDENTITY_UNSIGNED
+        4. The signed policy names the identity if it is a control plane. IDENTITY_UNSIGNED
         """
         self._require_never_revoked((ek_sha256,))  # 1
         identity = super().identity_for(ek_sha256)  # 2
@@ -100,9 +100,9 @@ class SignedPolicy(SitePolicy):
         return identity
 
     def inherited_disk(self, heir: NodeIdentity) -> str:
-        """Return the disk id that ``heir`` takes over, or nothing; raises as `identity.inherited_disk` does.
+        """Return the disk id that ``heir`` inherits, or an empty string; raises as `identity.inherited_disk` does.
 
-        The disk of a control plane goes to one that the site signed, and to no other. IDENTITY_UNSIGNED
+        Only a control plane that the signed policy names can inherit a control plane's disk. IDENTITY_UNSIGNED
         """
         self._require_signed(heir)
         return inherited_disk(self._identities, heir)

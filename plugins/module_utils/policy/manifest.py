@@ -4,8 +4,8 @@
 """Manifests: profiles and identities as YAML documents in a site, and as objects of the Kubernetes API.
 
 Both have one form, group ``attested-kubernetes.dev/v1alpha1``, kinds MeasurementProfile and NodeIdentity. Reading is
-strict (an unknown field is a problem) and lists every problem in one error; ``status`` and metadata beside the name are
-the API's own and are let be.
+strict (an unknown field is a problem) and lists every problem in one error. Metadata other than the name and unknown
+parts of ``status`` belong to the API and are ignored.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """What a set of documents says, in their order."""
+    """The profiles and identities of a set of documents, in their order."""
 
     profiles: tuple[MeasurementProfile, ...]
     identities: tuple[NodeIdentity, ...]
@@ -94,7 +94,7 @@ def parse_objects(objects: Iterable[tuple[str, object]]) -> Manifests:
 
 
 def _envelope(fields: Fields) -> str:
-    """Return the kind; without a known one nothing more of the document can be read."""
+    """Return the kind; if it is unknown, skip the rest of the document and return an empty string."""
     version, kind = fields.take("apiVersion"), fields.take("kind")
     if version != API_VERSION:
         fields.note(f"apiVersion: expected {API_VERSION}, got {version!r:.80}")
@@ -132,7 +132,7 @@ def _identity(fields: Fields, name: str) -> NodeIdentity:
 
 
 def _addresses(spec: Fields) -> tuple[str, ...]:
-    """Return the node's addresses, none where nothing is said of them."""
+    """Return the node's addresses; empty if the field is missing."""
     found = spec.texts("addresses", limit=MAX_ADDRESSES, each=MAX_ADDRESS) or ()
     wrong = [one for one in found if not is_address(one)]
     if wrong or len(set(found)) != len(found):
@@ -141,19 +141,19 @@ def _addresses(spec: Fields) -> tuple[str, ...]:
 
 
 def _status(fields: Fields) -> IdentityStatus:
-    """Return what is needed of a status; it is written by the key service alone, so little in it is a problem.
+    """Return the fields of a status; only the key service writes it, so unreadable fields count as missing.
 
-    What was remembered of a TPM is: without it the next quote would be compared with nothing.
+    An unreadable ``tpm`` is a problem, since the next quote must be compared with it.
     """
     taken = fields.take("status")
     status = taken if isinstance(taken, dict) else {}
-    told = {name: value for name, value in status.items() if isinstance(value, str)}
+    texts = {name: value for name, value in status.items() if isinstance(value, str)}
     last = status.get("lastAttestation")
     shown = {name: value for name, value in last.items() if isinstance(value, str)} if isinstance(last, dict) else {}
     return IdentityStatus(
-        phase=told.get("phase", ""),
-        disk_id=told.get("diskId", ""),
-        ak_name=told.get("akName", ""),
+        phase=texts.get("phase", ""),
+        disk_id=texts.get("diskId", ""),
+        ak_name=texts.get("akName", ""),
         tpm=_tpm_record(fields, status.get("tpm")),
         attested_at=_time_in(status, "lastAttestation"),
         profile=shown.get("profile", ""),
@@ -163,7 +163,7 @@ def _status(fields: Fields) -> IdentityStatus:
 
 
 def _refusal(status: object) -> EvidenceRefusal | None:
-    """Return the refusal that is remembered; what cannot be read of it makes it no less of one."""
+    """Return the recorded refusal, also if its reason or time cannot be read."""
     found = status.get("lastRefusal") if isinstance(status, dict) else None
     if found is None:
         return None
@@ -173,14 +173,14 @@ def _refusal(status: object) -> EvidenceRefusal | None:
 
 
 def _time_in(status: object, name: str) -> datetime | None:
-    """Return the ``time`` of a part of the status, None where there is none that can be read."""
+    """Return the ``time`` of a part of the status, None if it is missing or cannot be read."""
     found = status.get(name) if isinstance(status, dict) else None
-    told = found.get("time") if isinstance(found, dict) else None
-    return moment_of(told) or moment_of(f"{told}+00:00")
+    time = found.get("time") if isinstance(found, dict) else None
+    return moment_of(time) or moment_of(f"{time}+00:00")
 
 
 def _tpm_record(fields: Fields, found: object) -> TpmRecord | None:
-    """Return what was remembered of a TPM, None where nothing was."""
+    """Return the recorded clock information of a TPM, None if there is none."""
     if found is None:
         return None
     members = found if isinstance(found, dict) else {}
@@ -228,46 +228,46 @@ def _profile(spec: Fields, name: str) -> MeasurementProfile:
 
 
 def _roles(spec: Fields) -> tuple[Role, ...]:
-    """Return the roles that a profile is limited to, in one order; an empty list limits nothing, so it is a problem."""
+    """Return the roles that a profile is limited to, sorted; an empty list is a problem, since it limits nothing."""
     if not spec.has("roles"):
         return ()
     known = {role.value: role for role in Role}
-    told = spec.texts("roles", limit=len(known), each=MAX_WORD) or ()
-    if not told or set(told) - set(known) or len(set(told)) != len(told):
+    names = spec.texts("roles", limit=len(known), each=MAX_WORD) or ()
+    if not names or set(names) - set(known) or len(set(names)) != len(names):
         spec.note(f"roles: expected one or more of {', '.join(sorted(known))}, each once")
-    return tuple(known[one] for one in sorted(set(told) & set(known)))
+    return tuple(known[one] for one in sorted(set(names) & set(known)))
 
 
 def _machines(spec: Fields) -> tuple[str, ...]:
     if not spec.has("machines"):
         return ()
-    told = spec.digests("machines", limit=MAX_MACHINES)
-    if not told:
+    machines = spec.digests("machines", limit=MAX_MACHINES)
+    if not machines:
         spec.note("machines: expected the SHA-256 of one or more endorsement keys")
-    return tuple(sorted(told))
+    return tuple(sorted(machines))
 
 
-def _assertions(told: Fields) -> Assertions:
+def _assertions(fields: Fields) -> Assertions:
     found = Assertions(
-        secure_boot=told.flag("secureBoot"),
-        lockdown=told.choice("lockdown", Lockdown) if told.has("lockdown") else None,
-        boot_options=told.texts("bootOptions", limit=MAX_BOOT_OPTIONS, each=MAX_WORD),
-        firmware_minimum=told.matching("firmwareMinimum", _VERSION, "a version with a number in it")
-        if told.has("firmwareMinimum")
+        secure_boot=fields.flag("secureBoot"),
+        lockdown=fields.choice("lockdown", Lockdown) if fields.has("lockdown") else None,
+        boot_options=fields.texts("bootOptions", limit=MAX_BOOT_OPTIONS, each=MAX_WORD),
+        firmware_minimum=fields.matching("firmwareMinimum", _VERSION, "a version with a number in it")
+        if fields.has("firmwareMinimum")
         else "",
-        kernels=told.texts("kernels", limit=MAX_KERNELS, each=MAX_WORD) or (),
-        sbat_minimum=_sbat_minimum(told),
-        source_signers=told.texts("sourceSigners", limit=MAX_SIGNERS, each=MAX_WORD) or (),
-        source_minimum=told.number("sourceMinimum", below=MAX_GENERATION) if told.has("sourceMinimum") else 0,
-        node_configs=told.digests("nodeConfigs", limit=MAX_MACHINES) if told.has("nodeConfigs") else (),
+        kernels=fields.texts("kernels", limit=MAX_KERNELS, each=MAX_WORD) or (),
+        sbat_minimum=_sbat_minimum(fields),
+        source_signers=fields.texts("sourceSigners", limit=MAX_SIGNERS, each=MAX_WORD) or (),
+        source_minimum=fields.number("sourceMinimum", below=MAX_GENERATION) if fields.has("sourceMinimum") else 0,
+        node_configs=fields.digests("nodeConfigs", limit=MAX_MACHINES) if fields.has("nodeConfigs") else (),
     )
-    told.finish()
+    fields.finish()
     return found
 
 
-def _sbat_minimum(told: Fields) -> dict[str, int]:
+def _sbat_minimum(fields: Fields) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in told.sequence("sbatMinimum", limit=MAX_COMPONENTS, optional=True):
+    for one in fields.sequence("sbatMinimum", limit=MAX_COMPONENTS, optional=True):
         component = one.text("component", limit=MAX_WORD)
         if component in found:
             one.note(f"component: {component} is listed twice")
@@ -303,13 +303,13 @@ def render_profile(profile: MeasurementProfile) -> dict[str, Any]:
 
 
 def _event(event: MeasuredEvent) -> dict[str, Any]:
-    told = {"type": event.kind} if event.kind else {}
-    return {"pcr": event.pcr, "sha256": event.digest.hex(), "text": event.text, **told}
+    kind = {"type": event.kind} if event.kind else {}
+    return {"pcr": event.pcr, "sha256": event.digest.hex(), "text": event.text, **kind}
 
 
 def _rendered_assertions(assertions: Assertions) -> dict[str, Any]:
-    """Return what is asserted; what is not is left out, except that no option at all is a demand too."""
-    told: dict[str, Any] = {
+    """Return the assertions that are not empty; an empty list of boot options is kept, since it is a demand."""
+    every: dict[str, Any] = {
         "secureBoot": assertions.secure_boot,
         "lockdown": assertions.lockdown.value if assertions.lockdown else "",
         "firmwareMinimum": assertions.firmware_minimum,
@@ -321,7 +321,7 @@ def _rendered_assertions(assertions: Assertions) -> dict[str, Any]:
         "sourceMinimum": assertions.source_minimum,
         "nodeConfigs": list(assertions.node_configs),
     }
-    kept = {name: value for name, value in told.items() if value}
+    kept = {name: value for name, value in every.items() if value}
     if assertions.boot_options is not None:
         kept["bootOptions"] = list(assertions.boot_options)
     return kept
@@ -332,9 +332,9 @@ def _moment(time: datetime) -> str:
 
 
 def render_identity(identity: NodeIdentity) -> dict[str, Any]:
-    """Return the manifest of an identity without its status, which is not the admin's.
+    """Return the manifest of an identity without its status, which only the key service writes.
 
-    A revoked one carries the label by which the API server finds it when its node's user writes.
+    A revoked identity has the label by which the API server finds it when its node's user writes.
     """
     spec: dict[str, Any] = {
         "ekSha256": identity.ek_sha256,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several machines, one profile: what differs between them, and the profile that accepts each of them."""
+"""Compare the profiles of several machines, and merge them into one profile that accepts each machine."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A register in which profiles differ: who has which value, and the events that make the difference."""
+    """A register in which profiles differ: the values with their labels, and the events that differ."""
 
     pcr: int
     values: tuple[AllowedValue, ...]
     events: tuple[EventDeviation, ...]
 
     def __str__(self) -> str:
-        """Return it as lines: the values with their labels, then what was measured otherwise."""
-        told = [f"PCR {self.pcr}: {value.label} has {value.digest.hex()}" for value in self.values]
-        return "\n".join([*told, *(f"  {event}" for event in self.events)])
+        """Return lines: the values with their labels, then the events that differ."""
+        values = [f"PCR {self.pcr}: {value.label} has {value.digest.hex()}" for value in self.values]
+        return "\n".join([*values, *(f"  {event}" for event in self.events)])
 
 
 def differences(profiles: Sequence[MeasurementProfile]) -> tuple[Difference, ...]:
-    """Return the registers in which not all profiles accept the same, ascending; events against the first of them."""
+    """Return the registers in which profiles differ, ascending; the events are compared with the first profile's."""
     first, *others = profiles
     found = []
     for pcr in sorted({pcr for profile in profiles for pcr in profile.registers}):
         accepted = [frozenset(value.digest for value in one.registers.get(pcr, ())) for one in profiles]
         if len(set(accepted)) > 1:
-            told = (
+            events = (
                 deviation
                 for other in others
                 for deviation in event_deviations(first.reference_events, other.reference_events, [pcr])
             )
-            found.append(Difference(pcr=pcr, values=_values(profiles, pcr), events=tuple(dict.fromkeys(told))))
+            found.append(Difference(pcr=pcr, values=_values(profiles, pcr), events=tuple(dict.fromkeys(events))))
     return tuple(found)
 
 
 def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> MeasurementProfile:
-    """Return the profile that accepts what any of ``profiles`` accepts, register by register; the first one explains.
+    """Return the profile that accepts, in each register, the values of all ``profiles``.
 
-    Values mix: a machine with the firmware of one and the kernel of another is accepted too. Where that is not wanted,
-    keep the profiles side by side. Raises `PolicyError` PROFILES_UNLIKE where they hold other registers, count for
-    other machines, or one accepts nobody.
+    Values mix: a machine with the firmware of one profile and the kernel of another is accepted too. To avoid that,
+    keep the profiles separate. The reference events are those of the first profile. Raises `PolicyError`
+    PROFILES_UNLIKE if the profiles hold different registers, count for different machines, or one accepts no machine.
     """
     held = {tuple(sorted(one.registers)) for one in profiles}
     limits = {(one.roles, one.machines) for one in profiles}
     empty = [one.name for one in profiles if one.accepts_nobody]
     loaders = {one.loader for one in profiles}
     if len(held) != 1 or len(limits) != 1 or empty:
-        told = "; ".join(f"{one.name} with {sorted(one.registers)} for {one.limits}" for one in profiles) or "none"
+        found = "; ".join(f"{one.name} with {sorted(one.registers)} for {one.limits}" for one in profiles) or "none"
         raise PolicyError(
-            f"expected profiles of the same registers, for the same machines, that accept somebody, got {told}",
+            f"expected profiles of the same registers, for the same machines, that accept some machine, got {found}",
             reason=Reason.PROFILES_UNLIKE,
         )
     return MeasurementProfile(
@@ -81,7 +81,7 @@ def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> Measure
 
 
 def _values(profiles: Iterable[MeasurementProfile], pcr: int) -> tuple[AllowedValue, ...]:
-    """Return every accepted value once, with all the labels that it has."""
+    """Return every accepted value once, with all its labels."""
     labels: dict[bytes, list[str]] = {}
     for profile in profiles:
         for value in profile.registers.get(pcr, ()):
@@ -91,7 +91,7 @@ def _values(profiles: Iterable[MeasurementProfile], pcr: int) -> tuple[AllowedVa
 
 
 def _common(every: Sequence[Assertions]) -> Assertions:
-    """Return what all of them demand: a merged profile never refuses what one of its parts accepts."""
+    """Return the assertions that all profiles share: a merged profile never refuses what one of its parts accepts."""
     lockdowns = [one.lockdown for one in every if one.lockdown]
     options = [one.boot_options for one in every if one.boot_options is not None]
     weakest = Lockdown.INTEGRITY if Lockdown.INTEGRITY in lockdowns else Lockdown.CONFIDENTIALITY

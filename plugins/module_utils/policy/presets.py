@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Presets: which registers and assertions a profile is learned with, so that nobody has to know the numbers."""
+"""Presets: named choices of registers and assertions for learning a profile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # A profile from a machine whose evidence was verified.
 
 DEFAULT_REGISTERS = (0, 4, 7, 9, 11)
-"""Firmware, boot programs, Secure Boot, command line and initrd, kernel image; never IMA's 10."""
+"""Firmware, boot programs, Secure Boot, command line and initrd, kernel image; IMA's 10 is left out."""
 
 
 def learn_profile(
@@ -46,10 +46,10 @@ def learn_profile(
     registers: Iterable[int] = DEFAULT_REGISTERS,
     label: str = "learned",
 ) -> MeasurementProfile:
-    """Return the profile that allows exactly what one verified quote shows, with its events for explanations.
+    """Return the profile that allows exactly the values of one verified quote, with its events for explanations.
 
     ``pcrs``: the values of the verified quote. The posture is ``boot`` at most: values alone show no more.
-    Raises `PolicyError` POLICY_EMPTY without registers, QUOTE_SELECTION for one that was not quoted.
+    Raises `PolicyError` POLICY_EMPTY without registers, QUOTE_SELECTION for a register that was not quoted.
     """
     wanted = tuple(sorted(set(registers)))
     if not wanted:
@@ -67,7 +67,7 @@ def learn_profile(
 
 
 def _explaining(events: tuple[MeasuredEvent, ...]) -> tuple[MeasuredEvent, ...]:
-    """Return the events that a profile has room for: whole registers, since half of one would explain wrongly.
+    """Return the events that fit into a profile, all or none of a register: a part of them would explain wrongly.
 
     The registers with the most events are left out first; they are the option ROMs and tables of large servers.
     """
@@ -83,7 +83,7 @@ STRICT_REGISTERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14)
 IMAGE_REGISTERS = (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER)
 
 READING_REGISTERS = (0, 4, 7, 8, 9, 11)
-"""What is quoted to learn any other preset from, and to read a boot: all that facts and a reading come from."""
+"""The registers to quote for learning any other preset and for reading a boot: all that facts are derived from."""
 
 _LOADED = {
     Loader.GRUB: (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER),
@@ -91,27 +91,27 @@ _LOADED = {
     Loader.KERNEL: (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, KERNEL_REGISTER),
     None: (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER),
 }
-"""What loads and what is loaded, by whose traces the logs show; all of it where that is not one loader."""
+"""The registers of loaders and loaded files, by the loader that the logs show; all of them if there is not one."""
 
 _FOUND = {
-    Loader.GRUB: "GRUB, which loads an initrd that nobody signed",
-    Loader.IMAGE: "a program beside the image (shim, a boot manager or another signer's)",
-    Loader.KERNEL: "a kernel without an image around it, whose initrd nobody signed",
+    Loader.GRUB: "GRUB, which loads an unsigned initrd",
+    Loader.IMAGE: "another program besides the image (shim, a boot manager or another signer's)",
+    Loader.KERNEL: "a kernel without an image around it, whose initrd is unsigned",
     None: "a boot path that its log does not show",
 }
 
 
 class Preset(Enum):
-    """What a profile holds on to."""
+    """The registers that a profile holds."""
 
     AUTO = "auto"
-    """What loads and what is loaded, on any boot path; firmware too where Secure Boot is not proven to be on."""
+    """Loaders and loaded files on any boot path; the firmware too unless Secure Boot is proven to be on."""
     IMAGE = "image"
-    """One unified kernel image; every kernel update needs a new value, which can be computed ahead."""
+    """One unified kernel image; every kernel update needs a new value, which can be computed in advance."""
     SECURE_BOOT = "secure-boot"
-    """Who may sign the image, and nothing of it: for machines that start a signed unified image and nothing else."""
+    """The keys that may sign the image, not its content: for machines that start only a signed unified image."""
     STRICT = "strict"
-    """Every register with a reference value; moves with boot order, partitions and virtual hardware too."""
+    """Every register with a reference value; boot order, partitions and virtual hardware change it too."""
 
 
 def learn_preset(
@@ -125,9 +125,9 @@ def learn_preset(
 ) -> MeasurementProfile:
     """Return the profile of ``preset`` that a verified machine satisfies.
 
-    ``pcrs``: the values of the verified quote; ``facts``: what its logs prove. Secure Boot is asserted where it is on.
-    The posture is what the registers hold, and *keys* where the logs do not show who measured.
-    Raises `PolicyError` PRESET_UNMET where the machine is not what the preset is for, QUOTE_SELECTION.
+    ``pcrs``: the values of the verified quote; ``facts``: what its logs prove. Secure Boot is asserted if it is on.
+    The posture is what the registers hold, at most *boot*, and *keys* if the logs show no loader.
+    Raises `PolicyError` PRESET_UNMET if the preset is not for such a machine, and QUOTE_SELECTION.
     """
     _require_met(preset, facts)
     registers = _registers(preset, facts)

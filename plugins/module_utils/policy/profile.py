@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A measurement profile: which register values are accepted, and what its evidence says."""
+"""A measurement profile: the accepted register values, the assertions, and how far its evidence reaches."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .identity import Role
 
 FIRST_RESETTABLE_REGISTER = 16
-"""Registers from here on can be reset by software or belong to D-RTM; no profile and no node lock may use them."""
+"""Registers from this one up can be reset by software or belong to D-RTM; profiles and node lock must not use them."""
 
 MAX_REFERENCE_EVENTS = 1024
-"""Events that a profile has room for; a log may have four times as many, and the API holds 1.5 MiB an object."""
+"""The most events of a profile; a log may have four times as many, and the API limits an object to 1.5 MiB."""
 
 
 _HOLDING_INITRD = {
@@ -34,25 +34,25 @@ _HOLDING_INITRD = {
     Loader.IMAGE: ({PROGRAM_REGISTER, KERNEL_REGISTER},),
     Loader.KERNEL: ({PROGRAM_REGISTER, KERNEL_REGISTER},),
 }
-"""Which registers hold programs, kernel, initrd and command line together, by who measured them."""
+"""The sets of registers that hold programs, kernel, initrd and command line together, by the measuring loader."""
 
 
 class Posture(Enum):
-    """How far the evidence reaches, the least first; status, verify and README never say more."""
+    """How far the evidence reaches, beginning with the lowest posture; status, verify and README never claim more."""
 
     KEYS = "keys"
-    """Who may sign what is booted, and nothing more: initrd or command line are free."""
+    """Only the keys that may sign the booted programs: initrd or command line may be anything."""
     BOOT = "boot"
-    """Boot programs, kernel, initrd and command line; an offline edit of the root file system is not seen."""
+    """Boot programs, kernel, initrd and command line; an offline edit of the root file system is not detected."""
     ROOT = "root"
-    """The root file system as well."""
+    """The root file system too."""
     RUNTIME = "runtime"
     """Every program that runs, by IMA."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedValue:
-    """One accepted value (SHA-256 bank, 32 bytes) and the label that says what it is, for example a release."""
+    """One accepted value (SHA-256 bank, 32 bytes) and its label, for example a release."""
 
     digest: bytes
     label: str
@@ -62,9 +62,9 @@ class AllowedValue:
 class MeasuredEvent:
     """One event of a log, for explanation only.
 
-    ``text`` describes it; ``proven`` says that the text's own hash is the digest, so nobody invented it; ``rank``
-    orders a list of findings: what a person understands best comes first (0). ``index`` is its place in its log (None
-    where no log is at hand), ``kind`` the name of its type, which no digest covers.
+    ``text`` describes the event; ``proven``: the text's own hash is the digest. ``rank`` orders a list of findings, the
+    most readable first (0). ``index`` is the position in the log (None without a log), ``kind`` the name of the event's
+    type, which no digest covers.
     """
 
     pcr: int
@@ -78,26 +78,26 @@ class MeasuredEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applicant:
-    """Whose boot is judged: the registered role, and the endorsement key that was proven (SHA-256, hex)."""
+    """The machine whose boot is compared: its registered role, and its proven endorsement key (SHA-256, hex)."""
 
     role: Role
     ek_sha256: str
 
     def __str__(self) -> str:
-        """Return both for a sentence."""
+        """Return role and key as part of a sentence."""
         return f"the {self.role.value} with the endorsement key {self.ek_sha256[:NAME_DIGITS]}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementProfile:
-    """A named set of accepted register values with assertions; a profile without registers accepts nobody.
+    """A named set of accepted register values with assertions; a profile without registers accepts no machine.
 
-    ``registers``: PCR index to its accepted values; ``reference_events``: the events of the machine that it was learned
-    from, used to explain a deviation and never to accept anything. ``loader``: who measures the command line of a
-    machine that started the programs of PCR 4; without it no command line counts. ``expires``: from then on it accepts
-    nobody; ``retired``: it accepts nobody and is kept to be named.
+    ``registers``: PCR index to its accepted values. ``reference_events``: the events of the machine that the profile
+    was learned from; they explain a deviation and never accept anything. ``loader``: the program that measures the
+    command line if PCR 4 has an accepted value; without it no command line counts. ``expires``: from this time on the
+    profile accepts no machine. ``retired``: the profile accepts no machine, and is kept so that refusals can name it.
 
-    ``roles`` and ``machines`` (endorsement keys, SHA-256 in hex) say for whom it counts; empty: for every one.
+    ``roles`` and ``machines`` (endorsement keys, SHA-256 in hex) limit the machines that it counts for; empty: all.
     """
 
     name: str
@@ -118,15 +118,15 @@ class MeasurementProfile:
 
     @property
     def demanded_registers(self) -> tuple[int, ...]:
-        """The registers to quote: those with values, and those that assertions are read from; none once retired."""
+        """The registers to quote: those with values and those of the assertions; none if the profile is retired."""
         return () if self.retired else tuple(sorted({*self.registers, *self.assertions.registers}))
 
     @property
     def reach(self) -> Posture:
-        """How far evidence can reach that satisfies the registers, whatever ``posture`` says; never *runtime*.
+        """How far evidence that satisfies the registers can reach, whatever ``posture`` claims; never *runtime*.
 
-        *boot* takes a value that something was measured into in each register of one row of the table above; *root*
-        also a known loader, since the root hash is read from a command line.
+        *boot* needs values other than zero in all registers of one set of the table above. *root* also needs a known
+        loader, since the root hash is read from a command line.
         """
         held = {pcr for pcr, allowed in self.registers.items() if all(any(value.digest) for value in allowed)}
         if not any(wanted <= held for wanted in _HOLDING_INITRD[self.loader]):
@@ -134,10 +134,10 @@ class MeasurementProfile:
         return Posture.BOOT if self.loader is None else Posture.ROOT
 
     def counts_for(self, applicant: Applicant | None) -> bool:
-        """Whether it may admit ``applicant``; one that is limited counts for nobody of whom nothing is known.
+        """Whether the profile counts for ``applicant``; a limited profile does not count for an unknown machine (None).
 
-        A machine is known by the very key that it proved now: a second key stands in an object that the site may not
-        have signed.
+        Only the key that the machine proved now counts: its second key comes from an object that the site may not have
+        signed.
         """
         if applicant is None:
             return not (self.roles or self.machines)
@@ -147,26 +147,27 @@ class MeasurementProfile:
 
     @property
     def limits(self) -> str:
-        """For whom it counts, in words."""
-        told = [", ".join(role.value for role in self.roles), f"{len(self.machines)} machines" if self.machines else ""]
-        return " of ".join(one for one in reversed(told) if one) or "every machine"
+        """The machines that the profile counts for, in words."""
+        roles = ", ".join(role.value for role in self.roles)
+        machines = f"{len(self.machines)} machines" if self.machines else ""
+        return " of ".join(one for one in (machines, roles) if one) or "every machine"
 
 
 def least(*postures: Posture) -> Posture:
-    """Return the posture that says least."""
+    """Return the lowest of the postures."""
     return min(postures, key=list(Posture).index)
 
 
 def weaknesses(profile: MeasurementProfile) -> Iterator[str]:
-    """Yield in sentences what the profile says and its registers do not hold; nothing for one that accepts nobody."""
+    """Yield a sentence for each claim that the registers do not support; nothing if the profile accepts no machine."""
     if profile.accepts_nobody:
         return
     name, held = profile.name, ", ".join(map(str, sorted(profile.registers)))
     if least(profile.posture, profile.reach) is not least(profile.posture, Posture.ROOT):
-        free = "initrd or command line are free" if profile.reach is Posture.KEYS else "no loader is named"
+        gap = "initrd or command line are free" if profile.reach is Posture.KEYS else "no loader is named"
         yield (
             f"profile {name} says posture {profile.posture.value} and reaches {profile.reach.value}: it holds PCR "
-            f"{held}, so {free}; learn it anew (attested.kubernetes.enroll) or let it say {profile.reach.value}"
+            f"{held}, so {gap}; learn it again (attested.kubernetes.enroll) or let it say {profile.reach.value}"
         )
     asserted = [
         word
@@ -179,6 +180,6 @@ def weaknesses(profile: MeasurementProfile) -> Iterator[str]:
     ]
     if asserted and (profile.loader is None or PROGRAM_REGISTER not in profile.registers):
         yield (
-            f"profile {name} asserts {', '.join(asserted)} and accepts nobody by that: what a register says counts "
-            f"where PCR {PROGRAM_REGISTER} is held and loader names who measured it"
+            f"profile {name} asserts {', '.join(asserted)} and so accepts no machine: such assertions hold only if "
+            f"PCR {PROGRAM_REGISTER} is held and loader names the program that measured"
         )

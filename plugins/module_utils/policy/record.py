@@ -1,15 +1,15 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a control plane has seen of the policy, and what it therefore accepts no more: pure.
+"""The record of the policies that a control plane has seen, by which it refuses older ones. Pure.
 
     ──adopt──▶ seen(generation, content, revoked) ──follow──▶ seen(≥ generation, ≥ revoked)      there is no way back
 
-But for what the site signs: a policy that reinstates a key takes its revocation out of what was seen, for all that
-follow this policy or a later one that says so, whichever they saw before.
+The only exception is signed by the site: a policy that reinstates a key removes the key's revocation from the record of
+every control plane that follows this policy, whichever policies it saw before.
 
-A store that lies about the past (etcd from an old snapshot, a disk from a backup) shows a lower generation, the same
-one with another content, or lacks a revocation; each is POLICY_ROLLED_BACK, for everyone.
+A store with old data (etcd from a snapshot, a disk from a backup) shows a lower generation, the same generation with
+other content, or lacks a revocation. Each is POLICY_ROLLED_BACK.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SHOWN = 3
 class Seen:
     """The highest generation with the digest of its content, and every endorsement key that was revoked by then.
 
-    ``reinstated``: those whose revocation that very policy takes back. Until the site signs another one, an object in
-    the API can still revoke such a machine, and its revocation is not remembered.
+    ``reinstated``: keys whose revocation this policy takes back. Until the site signs another policy, an object in the
+    API can still revoke such a machine, but that revocation is not recorded.
     """
 
     generation: int
@@ -43,7 +43,7 @@ class Seen:
 
     @classmethod
     def of(cls, policy: ClusterPolicy) -> Seen:
-        """Return what somebody knows who saw this verified policy and nothing before."""
+        """Return the record of a control plane that has seen only this verified policy."""
         return cls(
             generation=policy.generation,
             content_sha256=policy.content_sha256,
@@ -52,17 +52,17 @@ class Seen:
         )
 
     def with_revoked(self, revoked: Iterable[str]) -> Seen:
-        """Return the same with more revocations, but for those that were taken back."""
+        """Return the record with more revocations, except those of reinstated keys."""
         return replace(self, revoked=self.revoked | (frozenset(revoked) - self.reinstated))
 
 
 def follow(seen: Seen, policy: ClusterPolicy) -> Seen:
-    """Return what is known after ``policy`` (verified); equal to ``seen`` where it brings nothing new.
+    """Return the record after ``policy`` (verified); equal to ``seen`` if the policy has nothing new.
 
     1. Its generation is not lower.
-    2. At the same generation it says the same.
+    2. At the same generation its content is the same.
 
-    Raises POLICY_ROLLED_BACK. Revocations that it lacks are looked for elsewhere: see `missing_revocations`.
+    Raises POLICY_ROLLED_BACK. `missing_revocations` returns the revocations that the policy lacks.
     """
     if policy.generation < seen.generation:  # 1
         raise rolled_back(f"generation {seen.generation} of the policy or a later one, got {policy.generation}")
@@ -72,7 +72,7 @@ def follow(seen: Seen, policy: ClusterPolicy) -> Seen:
 
 
 def missing_revocations(seen: Seen, policy: ClusterPolicy) -> frozenset[str]:
-    """Return the revocations that ``policy`` neither signs nor takes back: objects in the API must say them still."""
+    """Return the revocations that ``policy`` neither names nor takes back; objects in the API must still have them."""
     return seen.revoked - frozenset(policy.revoked) - frozenset(policy.reinstated)
 
 
@@ -85,10 +85,10 @@ def require_revocations(missing: frozenset[str], live: Iterable[str]) -> None:
 
 
 def adopt(known: Iterable[Seen], policy: ClusterPolicy) -> Seen:
-    """Return what is known once the site has given ``policy`` (verified) anew, whatever state the record was in.
+    """Return the record that begins with ``policy`` (verified), which the site gives again, for example after a loss.
 
-    ``known`` is all that is left of earlier records: the policy may not be older than them and must sign their
-    revocations. Raises POLICY_ROLLED_BACK.
+    ``known`` are the remaining copies of earlier records: the policy must not be older than any of them, and it must
+    name or take back all their revocations. Raises POLICY_ROLLED_BACK.
     """
     wanted = Seen.of(policy)
     for one in known:
@@ -98,5 +98,5 @@ def adopt(known: Iterable[Seen], policy: ClusterPolicy) -> Seen:
 
 
 def rolled_back(expected_and_got: str) -> PolicyError:
-    """Return the one error for a past that comes back."""
+    """Return the error POLICY_ROLLED_BACK."""
     return PolicyError(f"expected {expected_and_got}", reason=Reason.POLICY_ROLLED_BACK)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The signature of the policy in force: Ed25519 by the site's policy key, for one cluster and nothing else."""
+"""The signature of the policy in force: Ed25519 by the site's policy key, for one cluster only."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def sign_policy(policy: ClusterPolicy, *, private_key: bytes, cluster_id: bytes)
 
 
 def verify_policy(document: Mapping[str, Any], *, public_key: bytes, cluster_id: bytes) -> ClusterPolicy:
-    """Return the policy that ``document`` (a manifest, or an object of the API) says, its signature verified.
+    """Return the policy of ``document`` (a manifest, or an object of the API) after its signature was verified.
 
-    1. It is an ``AttestationPolicy/cluster`` and nothing in it is unknown. MANIFEST_INVALID
-    2. The site's key (PEM) signed exactly this, for this cluster. POLICY_KEY_UNUSABLE, POLICY_SIGNATURE
+    1. It is an ``AttestationPolicy/cluster`` without unknown fields. MANIFEST_INVALID
+    2. The site's key (PEM) signed exactly this content for this cluster. POLICY_KEY_UNUSABLE, POLICY_SIGNATURE
 
-    The caller owes the comparison with what it has seen before: an old policy has a good signature, too.
+    The caller must compare the policy with those it saw before: an old policy has a good signature too.
     """
     policy, signature = _parse(document)  # 1
     key = _public(public_key)
@@ -86,7 +86,7 @@ def _parse(document: Mapping[str, Any]) -> tuple[ClusterPolicy, bytes]:
     problems: list[str] = []
     fields = Fields(dict(document), place=POLICY_KIND, problems=problems)
     for name, wanted in (("apiVersion", API_VERSION), ("kind", POLICY_KIND)):
-        got = fields.take(name, default=wanted)  # the API leaves both of an object in a list to the list
+        got = fields.take(name, default=wanted)  # objects of a list of the API have neither field
         if got != wanted:
             fields.note(f"{name}: expected {wanted}, got {got!r:.80}")
     if fields.mapping("metadata").take("name") != POLICY_NAME:

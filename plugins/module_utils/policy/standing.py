@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a node stands by what it proved last: in good standing, refused, or overdue. Pure."""
+"""The standing of a node by its last evidence: good, refused, or overdue. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from .identity import IdentityStatus
 
 CONDITION = "Attested"
-"""Type of the Node condition that tells how a node stands."""
+"""Type of the Node condition that shows the standing of a node."""
 
 OVERDUE_AFTER = timedelta(hours=3)
-"""How old the last good evidence may be: three of the default intervals at which nodes push it."""
+"""The maximum age of the last good evidence: three times the default interval at which nodes push it."""
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far the clocks of two control planes may differ; a time further ahead is nobody's word."""
+"""How far the clocks of two control planes may differ; times further in the future are not trusted."""
 
 
 class Standing(Enum):
-    """What is known of a node now.
+    """The standing of a node now.
 
-    NEW: nothing was proven yet, and it is not overdue either. UNHEARD: it would be overdue, but for a while there was
-    nobody to push to; nothing follows from that, neither for it nor against it.
+    NEW: the node has sent no good evidence yet, and it is not overdue. UNHEARD: the node would be overdue, but no
+    service could receive evidence for a while, so nothing follows from that.
     """
 
     FAILED = "failed"
@@ -42,7 +42,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How a node stands, and since when; ``code`` is what its evidence was refused with, where it was."""
+    """The standing of a node since a time; ``code`` is the reason code if its evidence was refused."""
 
     standing: Standing
     since: datetime
@@ -57,13 +57,14 @@ def judge_standing(
     overdue_after: timedelta = OVERDUE_AFTER,
     heard_from: datetime | None = None,
 ) -> Judgement:
-    """Return how the node of an identity's ``status`` stands.
+    """Return the standing of the node with an identity's ``status``.
 
-    1. Evidence that was refused weighs until other evidence is good: FAILED.
-    2. Who proved nothing yet is measured from ``known_since``, when its Node appeared. So is one whose last good
-       evidence is of the future: clocks are set wrong, by mistake or on purpose.
-    3. ``overdue_after`` later it is OVERDUE; before ``heard_from`` nobody is, since nobody could be heard (UNHEARD).
-    4. Otherwise it is GOOD, or NEW without any evidence.
+    1. After evidence was refused, the node is FAILED until other evidence is good.
+    2. A node without good evidence is measured from ``known_since``, when its Node appeared. So is a node whose last
+       good evidence is in the future: a clock is wrong, by mistake or on purpose.
+    3. ``overdue_after`` later the node is OVERDUE, or UNHEARD before ``heard_from``, since no evidence could be
+       received until then.
+    4. Otherwise the node is GOOD, or NEW without any evidence.
     """
     if status.refusal is not None:
         return Judgement(standing=Standing.FAILED, since=status.refusal.at or known_since, code=status.refusal.code)
@@ -76,9 +77,9 @@ def judge_standing(
 
 
 def require_good_standing(status: IdentityStatus, *, now: datetime, overdue_after: timedelta = OVERDUE_AFTER) -> None:
-    """Raise REATTESTATION_FAILED or REATTESTATION_OVERDUE unless the machine's evidence is in order.
+    """Raise REATTESTATION_FAILED or REATTESTATION_OVERDUE unless the machine's last evidence is good and recent.
 
-    A machine that never gave any has nothing to renew, so nothing is said of it here.
+    A machine that never sent evidence has nothing to renew, so it passes.
     """
     judgement = judge_standing(status, known_since=now, now=now, overdue_after=overdue_after)
     if judgement.standing is Standing.FAILED:
@@ -95,5 +96,5 @@ def require_good_standing(status: IdentityStatus, *, now: datetime, overdue_afte
 
 
 def shown_time(moment: datetime | None) -> str:
-    """Return a time as people and the API read it, to the second, in UTC; ``never`` for None."""
+    """Return a time in UTC with whole seconds (RFC 3339), for display and the API; ``never`` for None."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else "never"

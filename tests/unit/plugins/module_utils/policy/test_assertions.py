@@ -145,11 +145,9 @@ def test_a_boot_that_keeps_every_assertion_is_accepted() -> None:
         pytest.param(
             {"source_signer": "SHA256:stranger"}, "SOURCE_NOT_ACCEPTED", "got SHA256:stranger", id="a stranger's site"
         ),
-        pytest.param(
-            {"source_signer": ""}, "SOURCE_NOT_ACCEPTED", "got no site in front of the lock", id="nobody's site"
-        ),
+        pytest.param({"source_signer": ""}, "SOURCE_NOT_ACCEPTED", "got no site before the lock", id="nobody's site"),
         pytest.param({"source_version": 6}, "SOURCE_TOO_OLD", "or later, got 6", id="an older site"),
-        pytest.param({"source_version": 0}, "SOURCE_TOO_OLD", "got none in front of the lock", id="no site"),
+        pytest.param({"source_version": 0}, "SOURCE_TOO_OLD", "got none before the lock", id="no site"),
         pytest.param(
             {"node_config": "ef" * 32},
             "NODE_CONFIG_NOT_ACCEPTED",
@@ -157,7 +155,7 @@ def test_a_boot_that_keeps_every_assertion_is_accepted() -> None:
             id="another node.yml",
         ),
         pytest.param(
-            {"node_config": ""}, "NODE_CONFIG_NOT_ACCEPTED", "got none in front of the lock", id="no node.yml measured"
+            {"node_config": ""}, "NODE_CONFIG_NOT_ACCEPTED", "got none before the lock", id="no node.yml measured"
         ),
     ],
 )
@@ -213,15 +211,15 @@ def test_no_word_is_let_through_by_its_first_letter(word: str) -> None:
     assert [one.got for one in found] == [word]
 
 
-NOBODY = "a profile that does not say who measured it (loader, with PCR 4 held)"
+NO_LOADER = "a profile that does not name the loader that measured it (loader, with PCR 4 held)"
 
 
 def test_without_a_pinned_loader_no_command_line_and_no_kernel_counts() -> None:
     found = failed(EVERYTHING, FACTS, by=None)
     assert [(one.reason.name, one.got) for one in found] == [
-        ("LOCKDOWN_NOT_PROVEN", NOBODY),
-        ("BOOT_OPTION_UNKNOWN", NOBODY),
-        ("KERNEL_NOT_ACCEPTED", NOBODY),
+        ("LOCKDOWN_NOT_PROVEN", NO_LOADER),
+        ("BOOT_OPTION_UNKNOWN", NO_LOADER),
+        ("KERNEL_NOT_ACCEPTED", NO_LOADER),
     ]
 
 

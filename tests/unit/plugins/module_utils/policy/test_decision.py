@@ -147,7 +147,7 @@ def test_a_profile_for_others_admits_nobody_else(profiles: list[MeasurementProfi
 
 
 def test_without_an_applicant_a_limited_profile_counts_for_nobody() -> None:
-    with pytest.raises(PolicyError, match="counts for a machine that is not known, got foreign") as caught:
+    with pytest.raises(PolicyError, match="counts for an unknown machine, got foreign") as caught:
         decide([FOREIGN], {4: A, 7: B}, ())
     assert caught.value.code == "PROFILE_NOT_FOR_MACHINE"
 

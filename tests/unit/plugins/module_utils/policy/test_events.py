@@ -129,14 +129,17 @@ def test_events_are_paired_by_what_they_are(
         pytest.param(
             [event("one")],
             [event("one"), event("two", proven=False)],
-            [f"PCR 4 event (EV_IPL): expected none, got 'two' (told, not proven) with digest {digest('two')}"],
+            [f"PCR 4 event (EV_IPL): expected none, got 'two' (logged, not proven) with digest {digest('two')}"],
             id="one more, with its digest",
         ),
         pytest.param(
             [event("EFI program", "old")],
             [event("EFI program", "new", proven=False)],
             [
-                f"PCR 4 event (EV_IPL) 'EFI program' (told, not proven): expected {digest('old')}, got {digest('new')}",
+                (
+                    f"PCR 4 event (EV_IPL) 'EFI program' (logged, not proven): expected {digest('old')}, "
+                    f"got {digest('new')}"
+                ),
             ],
             id="the same words, by the digests",
         ),
@@ -155,7 +158,7 @@ def test_events_are_paired_by_what_they_are(
         pytest.param(
             [event("EFI variable dbx = hash 01")],
             [event("EFI variable dbx = hash 01 | hash 02", proven=False)],
-            ["PCR 4 event (EV_IPL) 'EFI variable dbx': expected none, got hash 02 (told, not proven)"],
+            ["PCR 4 event (EV_IPL) 'EFI variable dbx': expected none, got hash 02 (logged, not proven)"],
             id="one entry more",
         ),
         pytest.param(

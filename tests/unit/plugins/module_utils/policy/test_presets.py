@@ -120,16 +120,20 @@ def test_secure_boot_off_is_refused_by_register_and_assertion(boot: str) -> None
         pytest.param("deb13-base", Preset.SECURE_BOOT, {}, "one where it is off", id="Secure Boot off"),
         pytest.param(SIGNED, Preset.SECURE_BOOT, {"secure_boot": None}, "not proven by its log", id="not proven"),
         pytest.param(
-            GRUB, Preset.SECURE_BOOT, {}, "nobody signed; auto holds PCR 4, 7, 8, 9 of it", id="GRUB, under Secure Boot"
+            GRUB, Preset.SECURE_BOOT, {}, "unsigned initrd; auto holds PCR 4, 7, 8, 9 of it", id="GRUB with Secure Boot"
         ),
         pytest.param(
-            SIGNED, Preset.SECURE_BOOT, {"alone": False}, "got a program beside the image", id="another program beside"
+            SIGNED,
+            Preset.SECURE_BOOT,
+            {"alone": False},
+            "got another program besides",
+            id="another program beside",
         ),
         pytest.param(
             SIGNED,
             Preset.SECURE_BOOT,
             {"alone": False, "loader": Loader.KERNEL},
-            "whose initrd nobody signed; auto holds PCR 4, 7, 9 of it",
+            "whose initrd is unsigned; auto holds PCR 4, 7, 9 of it",
             id="a kernel alone",
         ),
         pytest.param("deb13-grub", Preset.IMAGE, {}, "got GRUB, .*; auto holds PCR 0, 4, 7, 8, 9", id="no image"),

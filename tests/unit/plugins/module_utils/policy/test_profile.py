@@ -120,21 +120,21 @@ def test_the_least_of_postures_is_the_one_that_says_least() -> None:
         pytest.param(
             {"registers": holding(7)},
             "profile x says posture boot and reaches keys: it holds PCR 7, so initrd or command line are free; "
-            "learn it anew (attested.kubernetes.enroll) or let it say keys",
+            "learn it again (attested.kubernetes.enroll) or let it say keys",
             id="the default of a machine with shim and GRUB, before",
         ),
         pytest.param(
             {"registers": holding(11, 9, 4), "posture": Posture.ROOT},
             "profile x says posture root and reaches boot: it holds PCR 4, 9, 11, so no loader is named; learn "
-            "it anew (attested.kubernetes.enroll) or let it say boot",
+            "it again (attested.kubernetes.enroll) or let it say boot",
             id="root without a loader",
         ),
         pytest.param({"registers": holding(7), "retired": True}, "", id="accepts nobody"),
         pytest.param(
             {"registers": holding(4, 9, 11), "assertions": Assertions(boot_options=(), kernels=("6",))},
-            "profile x asserts bootOptions, kernels and accepts nobody by that: what a register says counts where "
-            "PCR 4 is held and loader names who measured it",
-            id="asserts what nobody measured",
+            "profile x asserts bootOptions, kernels and so accepts no machine: such assertions hold only if PCR 4 is "
+            "held and loader names the program that measured",
+            id="asserts what no loader measured",
         ),
         pytest.param(
             {
@@ -143,8 +143,8 @@ def test_the_least_of_postures_is_the_one_that_says_least() -> None:
                 "loader": Loader.GRUB,
                 "assertions": Assertions(lockdown=Lockdown.INTEGRITY),
             },
-            "profile x asserts lockdown and accepts nobody by that: what a register says counts where "
-            "PCR 4 is held and loader names who measured it",
+            "profile x asserts lockdown and so accepts no machine: such assertions hold only if PCR 4 is held and "
+            "loader names the program that measured",
             id="names a loader that it does not hold",
         ),
         pytest.param(

@@ -34,7 +34,7 @@ def clauses(name: str, *profiles: object) -> list[str]:
         pytest.param(
             "deb13-initrd",
             [4, 9, 11],
-            "PCR 9 event 42 (EV_EVENT_TAG) 'initrd' (told, not proven): expected c0b20b29",
+            "PCR 9 event 42 (EV_EVENT_TAG) 'initrd' (logged, not proven): expected c0b20b29",
             id="the initrd was changed: its digests",
         ),
         pytest.param(
@@ -62,7 +62,7 @@ def clauses(name: str, *profiles: object) -> list[str]:
             "deb13-grub",
             [4, 7, 9, 11],
             r"PCR 4 event 27 (EV_EFI_BOOT_SERVICES_APPLICATION) 'EFI program \\EFI\\BOOT\\BOOTX64.EFI' "
-            "(told, not proven): expected a89f099a",
+            "(logged, not proven): expected a89f099a",
             id="another boot loader: which program",
         ),
     ],

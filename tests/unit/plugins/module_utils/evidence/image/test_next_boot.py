@@ -237,7 +237,7 @@ def test_an_option_that_is_not_allowed_is_warned_of() -> None:
 def test_assertions_of_a_profile_that_holds_no_loader_are_warned_of() -> None:
     data = with_line(ALLOWED)
     free = dataclasses.replace(SECURE, assertions=Assertions(boot_options=("ro",)), loader=BASE.loader)
-    assert "got a profile that does not say who measured it" in judged(data, free)
+    assert "got a profile that does not name the loader that measured it" in judged(data, free)
 
 
 @pytest.mark.parametrize(
