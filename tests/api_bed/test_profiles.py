@@ -58,7 +58,7 @@ def test_a_profile_with_all_assertions_comes_back_as_it_was_written(api: ApiBed,
 
 def test_a_retired_profile_is_shown_as_such_and_accepts_nobody(api: ApiBed, applied: MeasurementProfile) -> None:
     api.apply(render_profile(dataclasses.replace(applied, retired=True)))
-    assert read_back(api).accepts_nobody
+    assert read_back(api).accepts_no_machine
     columns = api.kubectl("get", "measurementprofile", NAME).splitlines()[0].split()
     assert {"RETIRED", "EXPIRES"} <= set(columns)
 

@@ -84,7 +84,7 @@ def outlook(node: LastSeen, profiles: Sequence[MeasurementProfile], *, now: date
     2. One of which something is not known might: all that is known fits.
     3. None does, whatever is not known.
     """
-    usable = [one for one in profiles if not one.accepts_nobody]
+    usable = [one for one in profiles if not one.accepts_no_machine]
     if _refusal(node, [one for one in usable if _missing(one, node) is None], now) is None:  # 1
         return None
     for profile in usable:

@@ -220,7 +220,7 @@ class StandingWatcher:
         self._cached = cached
         self._clock = clock
         self._overdue_after = overdue_after
-        self._heard_from = clock.now() + grace
+        self._overdue_from = clock.now() + grace
         self._marked = marked
         self._woken = threading.Condition()
         self._names: dict[str, None] = {}
@@ -334,7 +334,7 @@ class StandingWatcher:
             known_since=datetime.fromisoformat(node["metadata"]["creationTimestamp"]),
             now=now,
             overdue_after=self._overdue_after,
-            heard_from=self._heard_from,
+            overdue_from=self._overdue_from,
         )
 
     def _try(self, mark: Mark, judgement: Judgement) -> tuple[ApiError, ...]:

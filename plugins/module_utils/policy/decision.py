@@ -136,7 +136,7 @@ def decide(
     for others allow the boot; else `MeasurementMismatch` with all deviations from the nearest profile that counts:
     fewest registers, then fewest assertions, then not expired.
     """
-    usable = sorted((one for one in profiles if not one.accepts_nobody), key=lambda one: one.name)
+    usable = sorted((one for one in profiles if not one.accepts_no_machine), key=lambda one: one.name)
     if not usable:
         empty = ", ".join(one.name for one in profiles) or "no profile at all"
         raise PolicyError(

@@ -59,7 +59,7 @@ def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> Measure
     """
     held = {tuple(sorted(one.registers)) for one in profiles}
     limits = {(one.roles, one.machines) for one in profiles}
-    empty = [one.name for one in profiles if one.accepts_nobody]
+    empty = [one.name for one in profiles if one.accepts_no_machine]
     loaders = {one.loader for one in profiles}
     if len(held) != 1 or len(limits) != 1 or empty:
         found = "; ".join(f"{one.name} with {sorted(one.registers)} for {one.limits}" for one in profiles) or "none"

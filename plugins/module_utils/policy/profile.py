@@ -112,7 +112,7 @@ class MeasurementProfile:
     machines: tuple[str, ...] = ()
 
     @property
-    def accepts_nobody(self) -> bool:
+    def accepts_no_machine(self) -> bool:
         """Whether the profile is retired, has no register, or a register without a value."""
         return self.retired or not self.registers or not all(self.registers.values())
 
@@ -160,7 +160,7 @@ def least(*postures: Posture) -> Posture:
 
 def weaknesses(profile: MeasurementProfile) -> Iterator[str]:
     """Yield a sentence for each claim that the registers do not support; nothing if the profile accepts no machine."""
-    if profile.accepts_nobody:
+    if profile.accepts_no_machine:
         return
     name, held = profile.name, ", ".join(map(str, sorted(profile.registers)))
     if least(profile.posture, profile.reach) is not least(profile.posture, Posture.ROOT):

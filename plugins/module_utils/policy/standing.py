@@ -55,14 +55,14 @@ def judge_standing(
     known_since: datetime,
     now: datetime,
     overdue_after: timedelta = OVERDUE_AFTER,
-    heard_from: datetime | None = None,
+    overdue_from: datetime | None = None,
 ) -> Judgement:
     """Return the standing of the node with an identity's ``status``.
 
     1. After evidence was refused, the node is FAILED until other evidence is good.
     2. A node without good evidence is measured from ``known_since``, when its Node appeared. So is a node whose last
        good evidence is in the future: a clock is wrong, by mistake or on purpose.
-    3. ``overdue_after`` later the node is OVERDUE, or UNHEARD before ``heard_from``, since no evidence could be
+    3. ``overdue_after`` later the node is OVERDUE, or UNHEARD before ``overdue_from``, since no evidence could be
        received until then.
     4. Otherwise the node is GOOD, or NEW without any evidence.
     """
@@ -71,7 +71,7 @@ def judge_standing(
     proven = status.attested_at if status.attested_at and status.attested_at <= now + CLOCK_SKEW else None
     due = (proven or known_since) + overdue_after
     if now >= due:
-        unheard = heard_from is not None and now < heard_from
+        unheard = overdue_from is not None and now < overdue_from
         return Judgement(standing=Standing.UNHEARD if unheard else Standing.OVERDUE, since=due)
     return Judgement(standing=Standing.GOOD if proven else Standing.NEW, since=proven or known_since)
 

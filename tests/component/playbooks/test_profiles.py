@@ -179,7 +179,7 @@ def test_learned_values_have_a_name_and_are_compared_event_by_event(told: dict[s
 
 def test_a_profile_is_retired_once_and_kept(told: dict[str, Any]) -> None:
     assert (told["retired"]["changed"], told["retired_again"]["changed"]) == (True, False)
-    assert profile(told, "fleet").accepts_nobody
+    assert profile(told, "fleet").accepts_no_machine
 
 
 def test_profiles_out_of_force_do_not_silence_the_warning(told: dict[str, Any]) -> None:

@@ -200,7 +200,7 @@ def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
     """Return why the profile accepts no machine at all, whatever it boots; empty if it may."""
     if profile.retired:
         return "retired"
-    if profile.accepts_nobody:
+    if profile.accepts_no_machine:
         return "without values for a register"
     if profile.expires is not None and now >= profile.expires:
         return f"expired at {profile.expires.isoformat()}"

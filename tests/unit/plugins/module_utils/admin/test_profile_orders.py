@@ -95,7 +95,7 @@ def test_what_the_image_is_started_with_can_be_said(directory: Path) -> None:
 
 def test_a_profile_is_retired_and_keeps_its_values(directory: Path) -> None:
     retired = order(directory, state="retired", name="deb13-base")
-    assert retired.accepts_nobody
+    assert retired.accepts_no_machine
     assert retired.registers == BASE.registers
 
 

@@ -201,7 +201,7 @@ def test_no_option_at_all_is_a_demand_that_is_kept() -> None:
 
 def test_an_empty_profile_can_be_read_and_accepts_nobody() -> None:
     hollow = changed(render_profile(PROFILE), "spec/registers", [])
-    assert parse_objects([("p.yml", hollow)]).profiles[0].accepts_nobody
+    assert parse_objects([("p.yml", hollow)]).profiles[0].accepts_no_machine
 
 
 @pytest.mark.parametrize(

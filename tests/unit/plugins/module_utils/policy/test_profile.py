@@ -40,7 +40,7 @@ def profile(**changes: Any) -> MeasurementProfile:
     ],
 )
 def test_whom_a_profile_accepts(changes: dict[str, Any], nobody: bool) -> None:
-    assert profile(**changes).accepts_nobody is nobody
+    assert profile(**changes).accepts_no_machine is nobody
 
 
 def test_registers_are_asked_for_in_their_order_and_not_once_retired() -> None:

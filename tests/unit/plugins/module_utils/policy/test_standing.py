@@ -73,16 +73,16 @@ def test_how_a_node_stands(status: dict[str, Any], known_since: dt.datetime, sta
 
 
 @pytest.mark.parametrize(
-    ("heard_from", "refusal", "standing"),
+    ("overdue_from", "refusal", "standing"),
     [
         pytest.param(NOW + SECOND, None, Standing.UNHEARD, id="while nobody could be heard nobody is overdue"),
         pytest.param(NOW, None, Standing.OVERDUE, id="from then on it is"),
         pytest.param(NOW + SECOND, REFUSAL, Standing.FAILED, id="what was refused was heard"),
     ],
 )
-def test_after_an_outage(heard_from: dt.datetime, refusal: Any, standing: Standing) -> None:
+def test_after_an_outage(overdue_from: dt.datetime, refusal: Any, standing: Standing) -> None:
     status = IdentityStatus(attested_at=NOW - 4 * HOUR, refusal=refusal)
-    assert judge_standing(status, known_since=NOW, now=NOW, heard_from=heard_from).standing is standing
+    assert judge_standing(status, known_since=NOW, now=NOW, overdue_from=overdue_from).standing is standing
 
 
 def test_the_period_is_the_callers() -> None:
