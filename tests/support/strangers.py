@@ -137,7 +137,7 @@ class Stranger:
         session = TlsSession(client_context(connection._decide), is_server=False, server_name=check.server_name)
         try:
             await connection._shake_hands(network, session)
-            words = await connection._first_words(network, session)
+            words = await connection._first_bytes(network, session)
         except BaseException:
             network.abort()
             raise

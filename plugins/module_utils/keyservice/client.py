@@ -84,7 +84,7 @@ class AsyncKeyClient:
         message = _request(correlation_id)
         message.challenge.channel.CopyFrom(channel.to_message())
         message.challenge.request = request
-        return bytes((await self._caller.ask(message)).challenge)
+        return bytes((await self._caller.call(message)).challenge)
 
     async def release(self, channel: Channel, request: bytes, binding: bytes, *, correlation_id: str) -> TicketAnswer:
         """Return the ticket for a request (its bytes as sent) and its `Binding`."""
@@ -92,7 +92,7 @@ class AsyncKeyClient:
         message.release.channel.CopyFrom(channel.to_message())
         message.release.request = request
         message.release.binding = binding
-        answer = (await self._caller.ask(message)).ticket
+        answer = (await self._caller.call(message)).ticket
         return TicketAnswer(ticket=answer.ticket, signature=answer.signature, node_name=answer.node_name)
 
     async def reattest(
@@ -103,18 +103,18 @@ class AsyncKeyClient:
         message.reattest.channel.CopyFrom(channel.to_message())
         message.reattest.request = request
         message.reattest.binding = binding
-        answer = (await self._caller.ask(message)).reattested
+        answer = (await self._caller.call(message)).reattested
         return bytes(answer.response), str(answer.node_name)
 
     async def server_certificate(self, request: bytes, *, correlation_id: str) -> bytes:
         """Return the PEM chain (leaf, join CA) for a certificate request in DER."""
         message = _request(correlation_id)
         message.server_certificate.certificate_request = request
-        return bytes((await self._caller.ask(message)).certificate_chain)
+        return bytes((await self._caller.call(message)).certificate_chain)
 
     async def health(self) -> HealthAnswer:
         """Return the state of the key service."""
-        return _health((await self._caller.ask(_health_request())).health)
+        return _health((await self._caller.call(_health_request())).health)
 
 
 class KeyClient:
@@ -132,7 +132,7 @@ class KeyClient:
 def _service(path: str | Path, timeout_seconds: float) -> Service:
     return Service(
         path=path,
-        whose="the key service",
+        name="the key service",
         absent=Reason.KEY_SERVICE_UNREACHABLE,
         timeout_seconds=timeout_seconds,
     )

@@ -46,7 +46,7 @@ class PolicyClient:
         """Call the socket at ``path``."""
         self._service = Service(
             path=path,
-            whose="the key service",
+            name="the key service",
             absent=Reason.KEY_SERVICE_UNREACHABLE,
             timeout_seconds=timeout_seconds,
         )

@@ -32,7 +32,7 @@ from ..policy.standing import Standing, judge_standing
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
 from ..transport.binding import Purpose
-from ..transport.unix_rpc_server import stays
+from ..transport.unix_rpc_server import never_gone
 from .live_policy import StatusChange
 from .release import check_continuity
 from .releaser import note_alias, proven_by
@@ -125,7 +125,7 @@ class Reattester:
         self._overdue_after = overdue_after
 
     def reattest(
-        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
+        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = never_gone
     ) -> Reattested:
         """Verify a `ReattestRequest` (its bytes as sent) and write the status; raises the refusal.
 

@@ -34,7 +34,7 @@ from ..policy.identity import Role
 from ..policy.standing import OVERDUE_AFTER
 from ..reasons import Reason
 from ..transport.binding import Purpose
-from ..transport.unix_rpc_server import stays
+from ..transport.unix_rpc_server import never_gone
 from .ca import JoinCa, load_signing_key
 from .derive import DiskId
 from .issue import ClusterFacts, Exchange, issue_ticket
@@ -180,7 +180,7 @@ class Releaser:
         return self._challenges.take(challenge_id)
 
     def release(
-        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
+        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = never_gone
     ) -> Released:
         """Return the ticket for a request (its bytes as sent) with its `Binding`; raises the refusal.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AttestedError
 from ..reasons import Reason
 from ..transport.unix_rpc import RESPONSE
-from ..transport.unix_rpc_server import Asked, RpcService, Talk
+from ..transport.unix_rpc_server import RpcCall, RpcSchema, RpcService
 from .auditing import refusal_of
 from .ca import JoinCa, sign_server_certificate
 from .client import REQUEST, Channel
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .releaser import Releaser
 
 _MAX_SOURCE = 64
-_TALK = Talk(name="key", request=REQUEST, response=RESPONSE, question="call", unlogged=frozenset({"health"}))
+_SCHEMA = RpcSchema(name="key", request=REQUEST, response=RESPONSE, question="call", unlogged=frozenset({"health"}))
 
 
 class KeyService(RpcService):
@@ -58,7 +58,7 @@ class KeyService(RpcService):
             "server_certificate": self._server_certificate,
             "health": self._health,
         }
-        super().__init__(_TALK, answers, log=log)
+        super().__init__(_SCHEMA, answers, log=log)
         self._metrics = metrics
         self._audit = audit
         self._reattester = reattester
@@ -67,7 +67,7 @@ class KeyService(RpcService):
         self._clock = clock
         self._reporter = reporter
 
-    def respond(self, asked: Asked) -> bytes:
+    def respond(self, asked: RpcCall) -> bytes:
         """Return the response to a call after its decision is recorded; raises the refusal."""
         if asked.kind == "health":
             return super().respond(asked)
@@ -84,15 +84,15 @@ class KeyService(RpcService):
             self._record(asked, None)
         return answer
 
-    def _record(self, asked: Asked, refusal: dict[str, str] | None) -> None:
+    def _record(self, asked: RpcCall, refusal: dict[str, str] | None) -> None:
         kind, fields = asked.kind, asked.line.fields
         self._audit.decided(kind or "unknown", fields, refusal=refusal, source=_source(kind, fields))
 
-    def _challenge(self, asked: Asked, response: Any) -> None:
+    def _challenge(self, asked: RpcCall, response: Any) -> None:
         call = asked.message
         response.challenge = self._releaser.challenge(call.request, source=_channel(call, asked.line).source)
 
-    def _reattest(self, asked: Asked, response: Any) -> None:
+    def _reattest(self, asked: RpcCall, response: Any) -> None:
         call, line = asked.message, asked.line
         channel = _channel(call, line)
         done = self._reattester.reattest(channel, call.request, call.binding, note=line.set, gone=asked.gone)
@@ -100,7 +100,7 @@ class KeyService(RpcService):
         response.reattested.node_name = done.node_name
         response.reattested.response = done.to_bytes()
 
-    def _release(self, asked: Asked, response: Any) -> None:
+    def _release(self, asked: RpcCall, response: Any) -> None:
         call, line = asked.message, asked.line
         channel = _channel(call, line)
         released = self._releaser.release(channel, call.request, call.binding, note=line.set, gone=asked.gone)
@@ -115,13 +115,13 @@ class KeyService(RpcService):
         response.ticket.signature = released.issued.signature
         response.ticket.node_name = released.node_name
 
-    def _server_certificate(self, asked: Asked, response: Any) -> None:
+    def _server_certificate(self, asked: RpcCall, response: Any) -> None:
         ca = JoinCa(certificate=self._bundle.join_ca_certificate, private_key=self._bundle.join_ca_key.reveal())
         response.certificate_chain = sign_server_certificate(
             asked.message.certificate_request, ca=ca, cluster_id=self._bundle.cluster_id, now=self._clock.now()
         )
 
-    def _health(self, _asked: Asked, response: Any) -> None:
+    def _health(self, _asked: RpcCall, response: Any) -> None:
         response.health.ready = True
         response.health.state = "open"
         response.health.cluster_id = self._bundle.cluster_id

@@ -15,7 +15,7 @@ from ..evidence.challenge import ChallengeRequest
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.binding import PROTOCOL_VERSION, Purpose
-from ..transport.client import open_connection, told_pause
+from ..transport.client import open_connection, requested_pause
 from ..transport.server_check import UnknownServer
 from .init_admin import prove_admin
 from .init_messages import ADMIN_METADATA, IDENTIFY, INIT, TESTIFY, Failure, Progress, Success, parse_response
@@ -169,5 +169,5 @@ def _translated(error: Any, calls: Calls) -> TransportError:
         reason=calls.later if later else calls.refused,
         retryable=later,
     )
-    found.retry_after_seconds = told_pause(trailing)
+    found.retry_after_seconds = requested_pause(trailing)
     return found

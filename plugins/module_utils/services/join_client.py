@@ -24,7 +24,7 @@ from ..policy.identity import Role
 from ..proto.messages import message_class, method_path, parse
 from ..reasons import Reason
 from ..transport.binding import Purpose
-from ..transport.client import connect, parse_endpoint, told_pause
+from ..transport.client import connect, parse_endpoint, requested_pause
 from .handshake_evidence import DoorkeeperIssuer
 from .join_endpoints import Doors, Favourite, SystemResolver
 from .received_ticket import Expected, read_ticket
@@ -341,5 +341,5 @@ def _translated(error: Any, wanted: Wanted) -> TransportError:
         later = TransportError(
             f"expected an answer, got {status.name}: {story}", reason=Reason.JOIN_SERVICE_UNAVAILABLE, retryable=True
         )
-    later.retry_after_seconds = told_pause(trailing)
+    later.retry_after_seconds = requested_pause(trailing)
     return later

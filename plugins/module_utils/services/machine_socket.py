@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.unix_rpc import Caller, Service
-from ..transport.unix_rpc_server import Asked, RpcService, Talk
+from ..transport.unix_rpc_server import RpcCall, RpcSchema, RpcService
 from .init_messages import MAX_REQUEST_BYTES as MAX_INIT_BYTES
 from .recovery_messages import MAX_REQUEST_BYTES as MAX_RECOVERY_BYTES
 
@@ -40,7 +40,7 @@ _FOLLOW_SECONDS = 5.0
 _MORE_BYTES = 8192
 """What is around a request of the network in a question."""
 
-_WITNESS = Talk(
+_WITNESS = RpcSchema(
     name="witness",
     request="attested.v1.WitnessRequest",
     response="attested.v1.WitnessResponse",
@@ -49,7 +49,7 @@ _WITNESS = Talk(
     workers=1,  # the TPM has one user
     question_bytes=_MORE_BYTES,
 )
-_INIT = Talk(
+_INIT = RpcSchema(
     name="init",
     request="attested.v1.InitSocketRequest",
     response="attested.v1.InitSocketResponse",
@@ -58,7 +58,7 @@ _INIT = Talk(
     workers=16,
     question_bytes=MAX_INIT_BYTES + _MORE_BYTES,
 )
-_RECOVERY = Talk(
+_RECOVERY = RpcSchema(
     name="recovery",
     request="attested.v1.RecoverySocketRequest",
     response="attested.v1.RecoverySocketResponse",
@@ -118,7 +118,7 @@ class Recovering(Prover, Protocol):
 def witness_service(witness: Documenting, *, log: Log) -> RpcService:
     """Answer by ``witness``; each answer that needs a quote is a line of ``log``."""
 
-    def constellation(asked: Asked, response: Any) -> None:
+    def constellation(asked: RpcCall, response: Any) -> None:
         response.document = witness.document(asked.message.nonce)
 
     return _proving(_WITNESS, witness, {"constellation": constellation}, log=log)
@@ -127,10 +127,10 @@ def witness_service(witness: Documenting, *, log: Log) -> RpcService:
 def init_service(handler: Initiating, *, log: Log) -> RpcService:
     """Answer by the handler of init; each request that is no mere follow-up is a line of ``log``."""
 
-    def begin(asked: Asked, response: Any) -> None:
+    def begin(asked: RpcCall, response: Any) -> None:
         response.handle = handler.begin(_request_of(asked))
 
-    def follow(asked: Asked, response: Any) -> None:
+    def follow(asked: RpcCall, response: Any) -> None:
         one = asked.message
         answers, response.followed.ended = handler.follow(one.handle, one.seen, wait_seconds=_FOLLOW_SECONDS)
         response.followed.responses.extend(answers)
@@ -141,27 +141,29 @@ def init_service(handler: Initiating, *, log: Log) -> RpcService:
 def recovery_service(handler: Recovering, *, log: Log) -> RpcService:
     """Answer by the handler of recovery; each request is a line of ``log``."""
 
-    def recover(asked: Asked, response: Any) -> None:
+    def recover(asked: RpcCall, response: Any) -> None:
         response.response = handler.recover(_request_of(asked), correlation_id=asked.request.correlation_id)
 
     return _proving(_RECOVERY, handler, {"recover": recover}, log=log)
 
 
-def _proving(talk: Talk, prover: Prover, more: Mapping[str, Callable[[Asked, Any], None]], *, log: Log) -> RpcService:
-    def identify(_asked: Asked, response: Any) -> None:
+def _proving(
+    schema: RpcSchema, prover: Prover, more: Mapping[str, Callable[[RpcCall, Any], None]], *, log: Log
+) -> RpcService:
+    def identify(_asked: RpcCall, response: Any) -> None:
         response.identity = prover.identity()
 
-    def testify(asked: Asked, response: Any) -> None:
+    def testify(asked: RpcCall, response: Any) -> None:
         one = asked.message
-        source = {"source": asked.request.source} if "source" in talk.logged else {}
+        source = {"source": asked.request.source} if "source" in schema.logged else {}
         response.testimony = prover.testimony(
             one.challenge, exporter=one.exporter, spki_sha256=one.spki_sha256, **source
         )
 
-    return RpcService(talk, {"identify": identify, "testify": testify, **more}, log=log)
+    return RpcService(schema, {"identify": identify, "testify": testify, **more}, log=log)
 
 
-def _request_of(asked: Asked) -> Begin:
+def _request_of(asked: RpcCall) -> Begin:
     one = asked.message
     return Begin(
         request=one.request,
@@ -182,16 +184,16 @@ class MachinePort:
     its own purpose: `document` is the witness's, `begin` and `follow` are those of init, `recover` is that of recovery.
     """
 
-    def __init__(self, talk: Talk, service: Service) -> None:
-        """Ask ``service`` with the messages of ``talk``."""
-        self._talk = talk
-        self._caller = Caller(service, response_name=talk.response)
+    def __init__(self, schema: RpcSchema, service: Service) -> None:
+        """Ask ``service`` with the messages of ``schema``."""
+        self._schema = schema
+        self._caller = Caller(service, response_name=schema.response)
 
     async def identity(self, *, correlation_id: str) -> bytes:
         """Return the serialised `ChallengeRequest`."""
         message = self._new(correlation_id)
         message.identify.SetInParent()
-        return bytes((await self._caller.ask(message)).identity)
+        return bytes((await self._caller.call(message)).identity)
 
     async def testimony(
         self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
@@ -201,13 +203,13 @@ class MachinePort:
         message.testify.challenge = challenge
         message.testify.exporter = exporter
         message.testify.spki_sha256 = spki_sha256
-        return bytes((await self._caller.ask(message)).testimony)
+        return bytes((await self._caller.call(message)).testimony)
 
     async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
         """Return a document in Constellation's form over ``nonce``."""
         message = self._new(correlation_id)
         message.constellation.nonce = nonce
-        return bytes((await self._caller.ask(message)).document)
+        return bytes((await self._caller.call(message)).document)
 
     async def begin(self, asked: Begin, *, correlation_id: str) -> bytes:
         """Return the handle of the job of a request as it came."""
@@ -218,7 +220,7 @@ class MachinePort:
         message = self._new("")
         message.follow.handle = handle
         message.follow.seen = seen
-        followed = (await self._caller.ask(message)).followed
+        followed = (await self._caller.call(message)).followed
         return tuple(followed.responses), followed.ended
 
     async def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
@@ -230,25 +232,23 @@ class MachinePort:
         one = getattr(message, question)
         one.request, one.admin_proof = asked.request, asked.admin_proof
         one.exporter, one.spki_sha256 = asked.exporter, asked.spki_sha256
-        return await self._caller.ask(message)
+        return await self._caller.call(message)
 
     def _new(self, correlation_id: str, source: str = "") -> Any:
         known = {"correlation_id": correlation_id, "source": source}
-        return message_class(self._talk.request)(**{name: known[name] for name in self._talk.logged})
+        return message_class(self._schema.request)(**{name: known[name] for name in self._schema.logged})
 
 
 def witness_port(path: str | Path = WITNESS_SOCKET, *, timeout_seconds: float = _WITNESS_SECONDS) -> MachinePort:
     """Return the network side's view of the witness."""
-    service = Service(
-        path=path, whose="the witness", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=timeout_seconds
-    )
+    service = Service(path=path, name="the witness", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=timeout_seconds)
     return MachinePort(_WITNESS, service)
 
 
 def init_port(path: str | Path = INIT_SOCKET, *, timeout_seconds: float = _INIT_SECONDS) -> MachinePort:
     """Return the network side's view of the bootstrapper."""
     service = Service(
-        path=path, whose="the bootstrapper", absent=Reason.BOOTSTRAPPER_UNREACHABLE, timeout_seconds=timeout_seconds
+        path=path, name="the bootstrapper", absent=Reason.BOOTSTRAPPER_UNREACHABLE, timeout_seconds=timeout_seconds
     )
     return MachinePort(_INIT, service)
 
@@ -257,7 +257,7 @@ def recovery_port(path: str | Path = RECOVERY_SOCKET, *, timeout_seconds: float 
     """Return the network side's view of the process that recovers a node."""
     service = Service(
         path=path,
-        whose="the process that holds the TPM",
+        name="the process that holds the TPM",
         absent=Reason.BOOTSTRAPPER_UNREACHABLE,
         timeout_seconds=timeout_seconds,
     )

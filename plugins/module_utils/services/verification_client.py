@@ -15,7 +15,7 @@ from ..evidence.challenge import ChallengeRequest
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.binding import PROTOCOL_VERSION
-from ..transport.client import open_connection, told_pause
+from ..transport.client import open_connection, requested_pause
 from ..transport.server_check import UnknownServer
 from .finding import Finding, found, not_found
 from .judge import Heard, judge, machine_of, proven_machine
@@ -82,7 +82,7 @@ def translated(error: Any) -> TransportError:
     status = error.code()
     trailing = dict(error.trailing_metadata() or ())
     story = f"{status.name}: {error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
-    pause = told_pause(trailing) if status.name == _SLOW_DOWN else 0.0
+    pause = requested_pause(trailing) if status.name == _SLOW_DOWN else 0.0
     if pause:
         later = TransportError(f"expected evidence, got {story}", reason=Reason.VERIFICATION_LATER, retryable=True)
         later.retry_after_seconds = pause

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a bound quote says: one digest over everything that one exchange consists of.
+"""The digest that a bound quote covers: one digest over all parts of one exchange.
 
-Pure functions over bytes. Every part is length-prefixed, so no two different inputs give the same bytes, and the
-first part is a label that carries product, purpose and protocol version; the cluster id is a part of its own.
+Pure functions over bytes. Every part has a length prefix, so no two different inputs give the same bytes. The first
+part is a label with product, purpose and protocol version; the cluster id is a separate part.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..errors import Refusal
 from ..reasons import Reason
 
 PROTOCOL_VERSION = 1
-"""The version of labels and messages that this release speaks."""
+"""The version of labels and messages of this release."""
 
 MINIMUM_PROTOCOL_VERSION = 1
-"""The oldest version that this release accepts from a peer; a cluster may ask for more, never for less."""
+"""The oldest version that this release accepts from a peer; a cluster may demand a later one, never an older one."""
 
 PRODUCT = "attested.kubernetes"
 
@@ -30,7 +30,7 @@ _CLUSTER_ID_BYTES = 32
 
 
 class Purpose(Enum):
-    """What the evidence is for; evidence made for one purpose is worth nothing for another."""
+    """The purpose of evidence; evidence for one purpose does not verify for another."""
 
     ENROLL = "enroll"
     INIT = "init"
@@ -44,9 +44,10 @@ class Purpose(Enum):
 class BindingInput:
     """The parts of one exchange.
 
-    ``cluster_id`` is 32 bytes, or empty for a purpose that may come before a cluster; ``exporter`` (RFC 9266) and
-    ``spki_sha256`` (of the attesting peer's certificate) are 32 bytes, or both empty over ssh; ``nonce``, ``proof``,
-    ``request_sha256`` and ``hpke_public`` are 32 bytes. Raises `Refusal` BINDING_MALFORMED.
+    ``cluster_id`` has 32 bytes, or is empty for enrolment before a cluster exists. ``exporter`` (RFC 9266) and
+    ``spki_sha256`` (of the attesting peer's certificate) have 32 bytes, or are both empty over ssh, which a join does
+    not allow. ``nonce``, ``proof``, ``request_sha256`` and ``hpke_public`` have 32 bytes. Raises `Refusal`
+    BINDING_MALFORMED.
     """
 
     purpose: Purpose
@@ -60,7 +61,7 @@ class BindingInput:
     protocol_version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
-        """Refuse parts of a wrong length, all of them in one sentence."""
+        """Raise BINDING_MALFORMED with all parts of a wrong length."""
         wrong = [
             f"{name} of {len(getattr(self, name))} bytes"
             for name in ("nonce", "proof", "request_sha256", "hpke_public")
@@ -92,12 +93,12 @@ def label(use: str, *, version: int = PROTOCOL_VERSION) -> bytes:
 
 
 def length_prefixed(*parts: bytes) -> bytes:
-    """Join the parts, each behind its length in 8 big-endian bytes."""
+    """Join the parts, each after its length in 8 big-endian bytes."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 def binding_digest(parts: BindingInput) -> bytes:
-    """Return B, 32 bytes: the qualifying data of the bound quote, and the context of what is sealed to it."""
+    """Return B, 32 bytes: the qualifying data of the bound quote, and the context of data that is sealed to it."""
     return hashlib.sha256(
         length_prefixed(
             label(f"bind/{parts.purpose.value}", version=parts.protocol_version),
@@ -113,10 +114,10 @@ def binding_digest(parts: BindingInput) -> bytes:
 
 
 def challenge_proof(secret: bytes, nonce: bytes) -> bytes:
-    """Return the 32 bytes that show the activated secret: HMAC-SHA256(secret, label ‖ nonce)."""
+    """Return the 32 bytes that prove knowledge of the activated secret: HMAC-SHA256(secret, label ‖ nonce)."""
     return hmac.digest(secret, label("proof") + nonce, "sha256")
 
 
 def handshake_digest(*, nonce: bytes, spki_sha256: bytes) -> bytes:
-    """Return the qualifying data of E1, the evidence inside a certificate: over the verifier's nonce and the key."""
+    """Return the qualifying data of E1, the evidence in a certificate: over the verifier's nonce and the key."""
     return hashlib.sha256(length_prefixed(label("doorkeeper"), nonce, spki_sha256)).digest()

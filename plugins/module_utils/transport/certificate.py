@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Self-signed certificates that carry evidence: made fresh for each connection, decoded strictly.
+"""Self-signed certificates that carry evidence: made for each connection, decoded strictly.
 
-The evidence stands raw in one non-critical extension and speaks for the SHA-256 of the SubjectPublicKeyInfo; the
-TLS handshake proves possession of the key.
+One non-critical extension holds the raw evidence, which covers the SHA-256 of the SubjectPublicKeyInfo. The TLS
+handshake proves possession of the key.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _LIFE = timedelta(hours=24)
-"""Wide on purpose: the nonce makes a certificate fresh, and the clock of a machine at its first boot is often
-hours wrong. (Constellation: 2 h.)"""
+"""Long on purpose: the nonce makes a certificate fresh, and at its first boot the clock of a machine is often wrong by
+hours. (Constellation: 2 h.)"""
 
 _BARE_LIFE = timedelta(days=3650)
-"""Until the service starts anew; nobody looks at it."""
+"""The certificate lasts until the service restarts; clients ignore its dates."""
 
 _CURVE = "secp256r1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestedCertificate:
-    """A peer's certificate whose form was checked: ``evidence`` (not yet judged) and the key that it must name."""
+    """A peer's certificate whose form was checked: ``evidence`` (not verified yet) and the key that it must cover."""
 
     evidence: bytes
     spki_sha256: bytes
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Make the P-256 key of one connection."""
+    """Return a new P-256 key for one connection."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def spki_sha256(key: ec.EllipticCurvePublicKey) -> bytes:
-    """Return the 32 bytes that evidence must name: SHA-256 over the DER SubjectPublicKeyInfo."""
+    """Return the 32 bytes that evidence must cover: SHA-256 over the DER SubjectPublicKeyInfo."""
     return hashlib.sha256(
         key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     ).digest()
@@ -62,12 +62,12 @@ def make_certificate(key: ec.EllipticCurvePrivateKey, *, oid: str, evidence: byt
 
 
 def make_bare_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
-    """Return a self-signed certificate over ``key`` that says nothing: what binds it is evidence asked for later."""
+    """Return a self-signed certificate over ``key`` without evidence; evidence that binds the key is sent later."""
     return _named(key, now=now, life=_BARE_LIFE).sign(key, hashes.SHA256())
 
 
 def _named(key: ec.EllipticCurvePrivateKey, *, now: datetime, life: timedelta) -> x509.CertificateBuilder:
-    """Return what both kinds of our certificates say, not signed yet."""
+    """Return the builder with the common fields of both kinds of certificates."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "attested.kubernetes")])
     return (
         x509.CertificateBuilder()
@@ -81,19 +81,20 @@ def _named(key: ec.EllipticCurvePrivateKey, *, now: datetime, life: timedelta) -
 
 
 def server_spki_sha256(leaf: x509.Certificate) -> bytes:
-    """Return the 32 bytes that name the key of a server that nothing is known of; PEER_CERTIFICATE_MALFORMED."""
+    """Return SHA-256 of the key of a server without known identity; raises PEER_CERTIFICATE_MALFORMED."""
     return spki_sha256(_self_signing_key(leaf))
 
 
 def open_certificate(chain: Sequence[x509.Certificate], *, oid: str, now: datetime) -> AttestedCertificate:
-    """Return what a peer's certificate says, after these checks; raises `Refusal`.
+    """Return evidence and key of a peer's certificate after these checks; raises `Refusal`.
 
-    1. exactly one certificate (PEER_CERTIFICATE_MALFORMED)
-    2. its key is on P-256 and signed it (PEER_CERTIFICATE_MALFORMED)
-    3. ``now`` lies within its dates (PEER_CERTIFICATE_EXPIRED)
-    4. its only extension is ours (EVIDENCE_MISSING, PEER_CERTIFICATE_MALFORMED) and within the size limit
+    1. There is exactly one certificate (PEER_CERTIFICATE_MALFORMED).
+    2. Its key is on P-256 and signed it (PEER_CERTIFICATE_MALFORMED).
+    3. ``now`` is within its dates (PEER_CERTIFICATE_EXPIRED).
+    4. Its only extension is ours (EVIDENCE_MISSING, PEER_CERTIFICATE_MALFORMED) and within the size limit
+       (EVIDENCE_TOO_LARGE).
 
-    The caller owes the judgement of the evidence over `AttestedCertificate.spki_sha256` and its own nonce.
+    The caller must verify the evidence over `AttestedCertificate.spki_sha256` and its own nonce.
     """
     if len(chain) != 1:
         raise _malformed("one certificate", f"{len(chain)}")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of the attested peer behind a call, found by the path of the relay's own socket.
+"""The claims of the attested peer of a call, found by the path of the relay's own socket.
 
-The relay binds its side of each unix connection to a random path; grpcio reports that path as the peer of a call,
-and nobody else can have it. A call from any other peer is refused, so a forgotten check fails closed.
+The relay binds its end of each unix connection to a random path. grpcio reports that path as the peer of a call, and no
+other process can have it. A call from any other peer is refused, so a forgotten check fails closed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _UNIX = "unix:"
 class Claims:
     """One attested connection.
 
-    ``evidence`` (E1) was accepted over ``peer_nonce`` (ours, that the peer had to answer) and ``spki_sha256`` (of the
-    peer's key); ``exporter`` binds this TLS channel (RFC 9266); each of the last three has 32 bytes, the first two
-    are empty where the server asks for no evidence. ``remote`` is host:port; ``accepted_at`` is monotonic seconds.
-    ``key`` names the key that made the evidence; ``seat`` is the connection's place in the relay's counting.
+    ``evidence`` (E1) was accepted over ``peer_nonce`` (our nonce for the peer) and ``spki_sha256`` (of the peer's key).
+    ``exporter`` binds this TLS channel (RFC 9266). The last three have 32 bytes each; all but ``exporter`` are empty if
+    the server requests no evidence. ``remote`` is host:port; ``accepted_at`` is monotonic seconds. ``key`` names the
+    key that signed the evidence; ``seat`` is the connection's place in the relay.
     """
 
     evidence: bytes
@@ -49,11 +49,11 @@ class Claims:
 
     @property
     def source(self) -> str:
-        """What the peer's address counts as (`core.rate.source_of`)."""
+        """The source of the peer's address for limits (`core.rate.source_of`)."""
         return source_of_remote(self.remote)
 
     def prove(self) -> None:
-        """Note that a call of this peer was granted: its connection is kept, its key and its source are remembered."""
+        """Report that a call of this peer was granted: its connection is kept, its key and source are remembered."""
         if self.seat is not None:
             self.seat.prove()
 
@@ -62,30 +62,30 @@ class Registry:
     """The claims of all open connections; written by the relay, read by the interceptor, on one event loop."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._claims: dict[str, Claims] = {}
 
     def __len__(self) -> int:
-        """Count the open attested connections."""
+        """Return the number of open attested connections."""
         return len(self._claims)
 
     def add(self, path: str, claims: Claims) -> None:
-        """Note that the connection bound to ``path`` is the peer of ``claims``."""
+        """Store the claims of the connection that is bound to ``path``."""
         self._claims[path] = claims
 
     def remove(self, path: str) -> None:
-        """Forget a connection; call it before its socket is closed."""
+        """Remove a connection; call this before its socket is closed."""
         self._claims.pop(path, None)
 
     def find(self, peer: str) -> Claims:
-        """Return the claims behind grpcio's ``context.peer()``; raises `Refusal` CHANNEL_NOT_ATTESTED."""
+        """Return the claims of grpcio's ``context.peer()``; raises `Refusal` CHANNEL_NOT_ATTESTED."""
         claims = self._claims.get(peer.removeprefix(_UNIX)) if peer.startswith(_UNIX) else None
         if claims is None:
             raise Refusal("expected a call through the attested relay, got another", reason=Reason.CHANNEL_NOT_ATTESTED)
         return claims
 
     def caller(self, peer: str) -> Seat | None:
-        """Return the seat of the connection behind ``context.peer()``, None where there is none."""
+        """Return the seat of grpcio's ``context.peer()``, or None."""
         found = self._claims.get(peer.removeprefix(_UNIX))
         return found.seat if found is not None else None
 
@@ -94,7 +94,7 @@ _current: contextvars.ContextVar[Claims] = contextvars.ContextVar("attested_clai
 
 
 def claims() -> Claims:
-    """Return the claims of the peer whose call is being handled; raises CHANNEL_NOT_ATTESTED outside of one."""
+    """Return the claims of the peer of the current call; raises CHANNEL_NOT_ATTESTED outside of a call."""
     try:
         return _current.get()
     except LookupError as error:
@@ -102,14 +102,14 @@ def claims() -> Claims:
 
 
 class ClaimsInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses every call that did not come through the relay, and makes `claims` work in the others."""
+    """Refuses every call that did not come through the relay, and sets `claims` for the others."""
 
     def __init__(self, registry: Registry) -> None:
-        """Look peers up in ``registry``."""
+        """Store the registry of peers."""
         self._registry = registry
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
-        """Wrap the handler, since only the handler gets to see who calls."""
+        """Wrap the handler, since only the handler gets the peer of a call."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -147,10 +147,10 @@ def _rebuilt(handler: Any, behaviour: Any) -> Any:
     return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
 
-# The service that rejected peers are connected to: it answers every call with one text and holds nothing else.
+# The service for rejected peers, which refuses every call with one text and has no other handler.
 #
-# A gRPC client learns of a refusal only by a gRPC status, so there is a server for it; and because it is another server
-# than the real one, a rejected peer cannot reach real handlers even when every check behind the relay is forgotten.
+# A gRPC client gets a refusal only as a gRPC status, so a server has to send it. Since it is not the real server, a
+# rejected peer cannot reach real handlers even if a check behind the relay is missing.
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", 1 << 16),
@@ -160,10 +160,10 @@ _OPTIONS = (
 
 
 class _RejectEverything(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """One handler for every method; as a stream it fits calls of every kind."""
+    """One handler for all methods; as a stream handler it works for calls of every kind."""
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return the handler that rejects."""
+        """Return the handler that rejects the call."""
         del handler_call_details
         return grpc.stream_stream_rpc_method_handler(_reject)
 

@@ -7,8 +7,8 @@
         call = connection.channel().unary_unary("/join.API/IssueJoinTicket")
         answer = await call(request, timeout=30)
 
-`connect` is eager: it returns once the server has accepted the evidence (an HTTP/2 server speaks first), and it never
-dials again by itself, so that no retry of a library makes the TPM quote in silence. Whoever retries looks at
+`connect` returns once the server has accepted the evidence (an HTTP/2 server sends first). It never reconnects by
+itself, so that no retry of a library causes quotes of the TPM unnoticed. A caller that retries checks
 `TransportError.retryable`. A refused client gets its channel too, and UNAUTHENTICATED at the first call.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 CONNECT_SECONDS = 20.0
-"""For TCP, TLS, evidence (a hardware TPM needs up to a second) and the server's judgement."""
+"""The time for TCP, TLS, evidence (a hardware TPM needs up to a second) and the server's verification."""
 
 _LINGER_SECONDS = 2.0
 _ENDPOINT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
@@ -75,9 +75,9 @@ async def connect(
 ) -> AsyncIterator[AttestedConnection]:
     """Connect to the join service of a cluster at ``endpoint`` (host:port) and yield the connection.
 
-    The service's certificate is held against ``pins`` and the 32-byte ``cluster_id`` before ``issuer`` is asked for
+    The service's certificate is verified with ``pins`` and the 32-byte ``cluster_id`` before ``issuer`` issues
     evidence. Raises `TransportError`: JOIN_CA_MISMATCH, JOIN_CLUSTER_MISMATCH, JOIN_CERTIFICATE_EXPIRED, CLOCK_SKEW,
-    PEER_UNREACHABLE, CONNECTION_CLOSED, CONNECTION_TIMEOUT, TLS_HANDSHAKE_FAILED, NONCE_MALFORMED; and whatever the
+    PEER_UNREACHABLE, CONNECTION_CLOSED, CONNECTION_TIMEOUT, TLS_HANDSHAKE_FAILED, NONCE_MALFORMED; and what the
     issuer raises.
     """
     check = PinnedService(pins, cluster_id, clock or SystemClock())
@@ -96,7 +96,7 @@ async def open_connection(
     timeout_seconds: float = CONNECT_SECONDS,
     clock: Clock | None = None,
 ) -> AsyncIterator[AttestedConnection]:
-    """Connect with any `ServerCheck`; without ``issuer`` we show no certificate."""
+    """Connect with any `ServerCheck` and yield the connection; without ``issuer`` the client sends no certificate."""
     host, port = parse_endpoint(endpoint)
     connection = AttestedConnection(check, issuer, clock or SystemClock())
     try:
@@ -117,12 +117,12 @@ async def open_connection(
 class AttestedConnection:
     """One connection to one server, attested in its handshake; made by `connect`.
 
-    ``exporter`` (RFC 9266, 32 bytes) and ``spki_sha256`` (of our key of this connection, 32 bytes) are what a bound
-    quote names; ``server_certificate`` is the leaf that was checked.
+    A bound quote covers ``exporter`` (RFC 9266, 32 bytes) and ``spki_sha256`` (of our key of this connection, 32
+    bytes). ``server_certificate`` is the leaf that was checked.
     """
 
     def __init__(self, check: ServerCheck, issuer: Issuer | None, clock: Clock) -> None:
-        """Prepare; nothing is sent yet."""
+        """Prepare the connection without sending anything."""
         self._check = check
         self._issuer = issuer
         self._clock = clock
@@ -133,7 +133,7 @@ class AttestedConnection:
         self._splice: Splice | None = None
         self._task: asyncio.Task[None] | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self._door: asyncio.Server | None = None
+        self._listener: asyncio.Server | None = None
         self._channel: Any = None
         self.server_certificate: x509.Certificate | None = None
         self.spki_sha256 = spki_sha256(self._key.public_key())
@@ -141,26 +141,26 @@ class AttestedConnection:
 
     @property
     def error(self) -> TransportError | None:
-        """Why the connection broke, if it did: gRPC itself only says UNAVAILABLE."""
+        """The error that broke the connection, or None; gRPC only reports UNAVAILABLE."""
         return self._splice.error if self._splice else None
 
     def channel(self) -> Any:
-        """Return the ``grpc.aio`` channel over this connection; always the same one, it cannot reconnect."""
+        """Return the ``grpc.aio`` channel over this connection; always the same channel, which cannot reconnect."""
         if self._channel is None:
             raise TransportError("expected an open connection, it is closed", reason=Reason.CONNECTION_CLOSED)
         return self._channel
 
     async def open(self, host: str, port: int) -> None:
-        """Dial, shake hands, wait for the server's first words, and open the channel."""
-        self._network = await _dial(host, port)
+        """Connect, do the TLS handshake, wait for the server's first bytes, and open the channel."""
+        self._network = await _connect(host, port)
         self._session = TlsSession(client_context(self._decide), is_server=False, server_name=self._check.server_name)
         await self._shake_hands(self._network, self._session)
         self.exporter = self._session.exporter()
-        greeting = await self._first_words(self._network, self._session)
+        greeting = await self._first_bytes(self._network, self._session)
         await self._open_channel(greeting)
 
     async def close(self) -> None:
-        """Close channel, connection and everything local."""
+        """Close the channel, the connection and the local socket."""
         if self._channel is not None:
             await self._channel.close()
         if self._task is not None:
@@ -169,7 +169,7 @@ class AttestedConnection:
         if self._network is not None:
             self._network.close(linger_seconds=_LINGER_SECONDS)
             await asyncio.wait((self._network.closed,))
-        self._shut_door()
+        self._close_listener()
         self._channel = None
 
     # ---- handshake
@@ -184,24 +184,24 @@ class AttestedConnection:
             )
 
     async def _step(self, network: Wire, session: TlsSession) -> bool:
-        """Go one step on, in a thread: the decision about the server and our evidence fall inside of it."""
+        """Do one step of the handshake in a thread, since it may check the server and issue evidence."""
         try:
             complete = await asyncio.to_thread(session.handshake)
         except TransportError as error:
-            network.write(session.outgoing())  # the alert that tells the server why
+            network.write(session.outgoing())  # the alert with the cause, for the server
             raise self._refusal or error from error
-        network.write(session.outgoing())  # not in a finally: when cancelled, the thread still owns the session
+        network.write(session.outgoing())  # not in a finally: after a cancellation the thread still uses the session
         return complete
 
     def _decide(self, connection: SSL.Connection, leaf: x509.Certificate) -> bool:
-        """Judge the server and only then show our certificate; called by OpenSSL, so errors are kept, not raised."""
+        """Check the server and only then send our certificate; OpenSSL calls this, so errors are kept, not raised."""
         if self.server_certificate is not None:
             return self.server_certificate == leaf
         try:
             self._check.check(leaf)
             if self._issuer is not None:
                 self._show_evidence(self._issuer, connection)
-        except Exception as error:  # noqa: BLE001 - raised again by _step, outside of OpenSSL
+        except Exception as error:  # noqa: BLE001 - _step raises it again, outside of OpenSSL
             self._refusal = error
             return False
         self.server_certificate = leaf
@@ -215,14 +215,14 @@ class AttestedConnection:
         )
         connection.use_privatekey(self._key)
 
-    async def _first_words(self, network: Wire, session: TlsSession) -> bytes:
-        """Wait until the server speaks: before that it may still refuse us by an alert or by closing."""
+    async def _first_bytes(self, network: Wire, session: TlsSession) -> bytes:
+        """Wait for the server's first bytes: until then it may still refuse by an alert or by closing."""
         while True:
-            words = session.decrypt()
+            data = session.decrypt()
             network.write(session.outgoing())
-            if words:
-                return words
-            if words is None:
+            if data:
+                return data
+            if data is None:
                 raise TransportError(
                     "expected the server to accept our evidence, it closed the connection",
                     reason=Reason.CONNECTION_CLOSED,
@@ -236,7 +236,7 @@ class AttestedConnection:
         self._directory = tempfile.TemporaryDirectory(prefix="atls-")
         path = Path(self._directory.name) / "channel"
         try:
-            self._door = await asyncio.get_running_loop().create_unix_server(
+            self._listener = await asyncio.get_running_loop().create_unix_server(
                 lambda: Wire(lambda local: self._enter(local, greeting)), str(path), backlog=1
             )
         except OSError as error:
@@ -247,11 +247,11 @@ class AttestedConnection:
         self._channel.get_state(try_to_connect=True)
 
     def _enter(self, local: Wire, greeting: bytes) -> None:
-        """Let in one local connection, from this process, and shut the door behind it."""
+        """Accept one local connection, which must be from this process, and close the listener."""
         if self._task is not None or local.peer_process != os.getpid():
             local.abort()
             return
-        self._shut_door()
+        self._close_listener()
         self._task = asyncio.get_running_loop().create_task(self._carry(local, greeting))
 
     async def _carry(self, local: Wire, greeting: bytes) -> None:
@@ -261,15 +261,15 @@ class AttestedConnection:
         self._splice = Splice(self._session, self._network, local)
         await self._splice.run(seconds=None, linger_seconds=_LINGER_SECONDS)
 
-    def _shut_door(self) -> None:
-        if self._door is not None:
-            self._door.close()
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         if self._directory is not None:
             self._directory.cleanup()
-        self._door = self._directory = None
+        self._listener = self._directory = None
 
 
-async def _dial(host: str, port: int) -> Wire:
+async def _connect(host: str, port: int) -> Wire:
     try:
         _unused, wire = await asyncio.get_running_loop().create_connection(Wire, host, port)
     except OSError as error:
@@ -282,23 +282,23 @@ async def _dial(host: str, port: int) -> Wire:
 
 
 def _why(error: OSError) -> str:
-    """Return the kernel's words (asyncio puts its own and the address before them), or the resolver's."""
+    """Return the text of the kernel, without asyncio's prefix and the address, or the text of the resolver."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else str(error.strerror or error)
 
 
-# How long a service asks its caller to wait, read from the trailing metadata of a refusal (RESOURCE_EXHAUSTED).
+# The pause that a service requests, from the trailing metadata of a refusal (RESOURCE_EXHAUSTED).
 
 RETRY_METADATA = "attested-retry-after-milliseconds"
 LONGEST_PAUSE_SECONDS = 60.0
-"""What a stranger asks for is believed so far: nobody makes us sleep for a day."""
+"""The longest pause that is accepted, so that an unknown service cannot make a client wait for a day."""
 
 _DIGITS = 9
 
 
-def told_pause(trailing: Mapping[str, Any]) -> float:
-    """Return the seconds to wait; 0 where nothing is said, or what is said is no number."""
-    told = str(trailing.get(RETRY_METADATA, ""))
-    if not (told.isascii() and told.isdigit() and len(told) <= _DIGITS):
+def requested_pause(trailing: Mapping[str, Any]) -> float:
+    """Return the requested pause in seconds; 0 if the field is missing or no number."""
+    text = str(trailing.get(RETRY_METADATA, ""))
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         return 0.0
-    return min(int(told) / 1000, LONGEST_PAUSE_SECONDS)
+    return min(int(text) / 1000, LONGEST_PAUSE_SECONDS)

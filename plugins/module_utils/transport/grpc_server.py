@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A gRPC server on a unix socket whose handlers get the bytes of a request exactly as they were sent.
 
-Every call has a correlation id, a deadline, one line in the log, and one place where errors become a status: the peer
-gets the coarse text of the reason, the log the whole story under the id that the peer got too. A call takes a place
-once its message is whole, and gives it back before a refusal waits to be answered: silence and refusals hold none.
+Every call has a correlation id, a deadline, one line in the log, and one place where errors become a status. The peer
+gets the coarse text of the reason and the id; the log has all details under the same id. A call takes a place when its
+message is complete, and frees it before a refusal waits to be sent, so incomplete and refused calls hold no place.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ CORRELATION_HEADER = "attested-correlation-id"
 RETRY_HEADER = "attested-retry-after-milliseconds"
 
 _BUSY_SECONDS = 1.0
-"""When to ask again where a limit does not know it."""
+"""The pause to request if a limit does not know one."""
 
 _ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Bounds of one server."""
+    """Limits of one server."""
 
     message_bytes: int = 1 << 20
     """Event logs of a real boot have up to 200 KB."""
     answer_bytes: int = 1 << 20
-    """The largest message that goes out."""
+    """The largest message that is sent."""
     metadata_bytes: int = 1 << 15
     """Room for a bound quote (3 KB)."""
     calls: int = 64
-    """Calls at the same time; more are told RESOURCE_EXHAUSTED."""
+    """Calls at the same time; more get RESOURCE_EXHAUSTED."""
     calls_per_source: int = 32
-    """The same for one source of which nothing is known."""
+    """The same for one source of unknown callers."""
     calls_reserved: int = 0
-    """Of these, places for callers that are known."""
+    """The number of these places that are reserved for known callers."""
     streams: int = 2
-    """Calls of one connection at the same time: our clients make one after the other."""
+    """Calls of one connection at the same time; our clients send one after the other."""
     request_seconds: float = 5.0
     """From a request's headers to its last byte; 200 KB over a slow line need one or two."""
     call_seconds: float = 30.0
     """From the request's last byte to the answer."""
     idle_seconds: float = 30.0
-    """How long a connection may stay without a call."""
+    """How long a connection may stay open without a call."""
     drain_seconds: float = 10.0
-    """What running calls get when the service stops."""
+    """The time for running calls when the service stops."""
     refusal_floor_seconds: float = 0.0
-    """No refusal is answered earlier, counted from the beginning of the call."""
+    """The least time from the beginning of a call to its refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call: its ``method`` path, ``correlation_id``, ``metadata`` (names ending in -bin hold bytes), log line."""
+    """One call: its ``method`` path, ``correlation_id``, ``metadata`` (names with -bin have bytes) and log line."""
 
     method: str
     correlation_id: str
@@ -80,24 +80,24 @@ class Call:
 
 
 class Caller(Protocol):
-    """Who calls, as far as the relay before the server knows: the seat of its connection."""
+    """The caller as the relay before the server knows it: the seat of its connection."""
 
     @property
     def source(self) -> str:
-        """Where the connection comes from."""
+        """The source of the connection."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it has proven itself."""
+        """Whether the caller is proven."""
 
     def begin(self) -> None:
-        """Count one whole request; raises `Refusal` where this connection may make no more."""
+        """Count one complete request; raises `Refusal` if this connection may send no more."""
 
     def end(self) -> None:
-        """Note that its answer is decided."""
+        """Count the end of a request whose response is decided."""
 
     def refused(self) -> None:
-        """Note that a call was refused and that the peer has been told."""
+        """Report that a call was refused and that the refusal was sent."""
 
 
 Handler = Callable[[bytes, Call], Awaitable[bytes]]
@@ -114,7 +114,7 @@ _STATUS = {
 
 
 class UnixServer:
-    """Serves calls on ``socket_path`` (mode 0600), each by the handler of its path."""
+    """Serves calls on ``socket_path`` (mode 0600) by the handlers of their paths."""
 
     def __init__(
         self,
@@ -129,10 +129,10 @@ class UnixServer:
         streams: Mapping[str, StreamHandler] | None = None,
         callers: Callable[[str], Caller | None] = lambda _peer: None,
     ) -> None:
-        """Keep the collaborators; ``handlers`` maps paths such as ``/join.API/IssueJoinTicket``.
+        """Store the collaborators; ``handlers`` maps paths such as ``/join.API/IssueJoinTicket``.
 
-        ``streams`` answer one request with many messages, for as long as they have to say something. ``callers`` finds
-        who calls by gRPC's name of the peer.
+        ``streams`` respond to one request with many messages. ``callers`` returns the caller by gRPC's name of the
+        peer.
         """
         self._path = Path(socket_path)
         self._handlers = dict(handlers)
@@ -147,7 +147,7 @@ class UnixServer:
         self._server: Any = None
 
     async def start(self) -> None:
-        """Listen; a socket that a killed process has left is replaced. Raises FILE_UNUSABLE."""
+        """Listen, and replace the socket of a killed process. Raises FILE_UNUSABLE."""
         server = grpc.aio.server(
             interceptors=self._interceptors,
             options=_options(self._limits),
@@ -163,7 +163,7 @@ class UnixServer:
         self._server = server
 
     async def stop(self) -> None:
-        """Take no more calls, let running ones end within `ServerLimits.drain_seconds`, remove the socket."""
+        """Accept no more calls, let running calls end within `ServerLimits.drain_seconds`, remove the socket."""
         if self._server is not None:
             await self._server.stop(self._limits.drain_seconds)
         self._server = None
@@ -171,7 +171,7 @@ class UnixServer:
 
     @property
     def calls(self) -> int:
-        """Calls whose answer is being decided."""
+        """The number of calls whose response is not decided yet."""
         return len(self._places)
 
     async def _answer(self, method: str, requests: AsyncIterator[bytes], context: Any) -> bytes:
@@ -208,15 +208,16 @@ class UnixServer:
         await self._refuse(context, reason, wait, identifier, begun=begun)  # pylint: disable=used-before-assignment
 
     def _begun(self, context: Any) -> tuple[Caller | None, str]:
-        """Return who calls, and the id of this call, which the peer gets whatever becomes of it."""
+        """Return the caller and the id of this call, which the peer gets with any result."""
         identifier = self._random.token(_ID_BYTES).hex()
         context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
         return self._callers(context.peer()), identifier
 
     async def _whole(self, requests: AsyncIterator[bytes]) -> bytes | None:
-        """Return the request, None where it has not come in time.
+        """Return the request, or None if it is not complete in time.
 
-        Where gRPC itself has refused it, for its size, or the peer has gone, there is nobody to answer.
+        Raises CancelledError if there is nothing to respond to: gRPC has refused the request for its size, or the peer
+        is gone.
         """
         try:
             async with asyncio.timeout(self._limits.request_seconds):
@@ -229,7 +230,7 @@ class UnixServer:
     def _require(self, request: bytes | None) -> bytes:
         if request is None:
             raise Refusal(
-                f"expected a whole request within {self._limits.request_seconds:g} s of its headers, it did not come",
+                f"expected a complete request within {self._limits.request_seconds:g} s of its headers, got none",
                 reason=Reason.REQUEST_INCOMPLETE,
             )
         return request
@@ -237,7 +238,7 @@ class UnixServer:
     async def _refuse(self, context: Any, reason: Reason, wait: float, identifier: str, *, begun: float) -> None:
         await asyncio.sleep(max(0.0, begun + self._limits.refusal_floor_seconds - self._clock.monotonic()))
         coarse = reason.value.coarse
-        if coarse is Coarse.LOCAL:  # a trouble of this machine, of which a peer only needs to know that it may pass
+        if coarse is Coarse.LOCAL:  # an error of this machine: the peer only needs to know that it may retry
             coarse = Coarse.UNAVAILABLE
         if coarse is Coarse.BUSY:
             pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))
@@ -260,7 +261,7 @@ class UnixServer:
 
 
 class _Places:
-    """Counts the calls that are being decided: in all, by source, and with a reserve for callers that are known."""
+    """Counts the running calls: in total, by source, and with a reserve for known callers."""
 
     def __init__(self, limits: ServerLimits) -> None:
         """Count against ``limits``."""
@@ -269,18 +270,18 @@ class _Places:
         self._running = 0
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of running calls."""
         return self._running
 
     @contextmanager
     def taken(self, caller: Caller | None) -> Iterator[None]:
-        """Hold a place for ``caller`` (None: a process of this machine); raises `Refusal` CALL_LIMIT."""
+        """Hold a place for ``caller`` (None: a process on this machine); raises `Refusal` CALL_LIMIT."""
         stranger = caller.source if caller is not None and not caller.is_known else None
         if not self._is_free(stranger):
             raise Refusal(
-                f"expected at most {self._limits.calls} calls at once, of strangers "
-                f"{self._limits.calls - self._limits.calls_reserved} and {self._limits.calls_per_source} a source, "
-                "got one more",
+                f"expected at most {self._limits.calls} calls at once, of unknown callers "
+                f"{self._limits.calls - self._limits.calls_reserved} and {self._limits.calls_per_source} from one "
+                "source, got one more",
                 reason=Reason.CALL_LIMIT,
             )
         if caller is not None:
@@ -314,19 +315,19 @@ def _call(method: str, identifier: str, context: Any, line: Line) -> Call:
 
 
 class _Paths(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of a path; messages stay bytes."""
+    """Finds the handler of a path; messages are passed as bytes."""
 
     def __init__(self, handlers: Mapping[str, Any], answer: _Answer) -> None:
-        """Answer the paths in ``handlers`` by ``answer``."""
+        """Serve the paths in ``handlers`` by ``answer``."""
         self._methods = {path: _bind(path, answer) for path in handlers}
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return the handler, or None for a path that is not served."""
+        """Return the handler of the path, or None if the path is unknown."""
         return self._methods.get(handler_call_details.method)
 
 
 def _bind(path: str, answer: _Answer) -> Any:
-    """Return a handler that begins at the headers: gRPC's own for one request waits for its message without an end."""
+    """Return a handler that starts at the headers: gRPC's handler for one request would wait for it without limit."""
 
     async def behaviour(requests: AsyncIterator[bytes], context: Any) -> bytes:
         return await answer(path, requests, context)
@@ -335,14 +336,14 @@ def _bind(path: str, answer: _Answer) -> Any:
 
 
 class _StreamPaths(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of a path whose answer is a stream."""
+    """Finds the handler of a path whose response is a stream."""
 
     def __init__(self, streams: Mapping[str, Any], answer: _StreamAnswer) -> None:
-        """Answer the paths in ``streams`` by ``answer``."""
+        """Serve the paths in ``streams`` by ``answer``."""
         self._methods = {path: _bind_stream(path, answer) for path in streams}
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return the handler, or None for a path that is not served."""
+        """Return the handler of the path, or None if the path is unknown."""
         return self._methods.get(handler_call_details.method)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Health of a service: named parts, each with a sentence; answered as `grpc.health.v1` and as systemd status."""
+"""Health of a service: named parts, each with a text; reported by `grpc.health.v1` and as systemd status."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NOT_SERVING = b"\x08\x02"
 
 
 class Health:
-    """Which parts of a service work; the whole works when every part does."""
+    """The state of a service's parts; the service works if every part does."""
 
     def __init__(self, notifier: Notifier, *, version: str, parts: tuple[str, ...]) -> None:
-        """Begin with every one of ``parts`` not working yet."""
+        """Start with all ``parts`` not working."""
         self._notifier = notifier
         self._version = version
         self._parts: dict[str, str | None] = dict.fromkeys(parts, "starting")
@@ -35,20 +35,20 @@ class Health:
 
     @property
     def sentence(self) -> str:
-        """What ``systemctl status`` shows."""
+        """The text of ``systemctl status``."""
         troubles = [f"{name}: {trouble}" for name, trouble in self._parts.items() if trouble]
         return f"{self._version}, {'; '.join(troubles) or 'serving'}"
 
     def working(self, part: str) -> None:
-        """Note that ``part`` works."""
+        """Set ``part`` to working."""
         self._note(part, None)
 
     def troubled(self, part: str, trouble: str) -> None:
-        """Note what is wrong with ``part``."""
+        """Set the error text of ``part``."""
         self._note(part, trouble)
 
     async def handle(self, request: bytes, call: Call) -> bytes:
-        """Answer `HEALTH_METHOD`, whatever service the request names."""
+        """Return the response of `HEALTH_METHOD`, for any service name in the request."""
         del request, call
         return _SERVING if self.is_serving else _NOT_SERVING
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A look at a TLS ClientHello before any TLS library sees a byte of it (RFC 8446, sections 4.1.2 and 5.1).
+"""Parse a TLS ClientHello before the TLS library gets it (RFC 8446, sections 4.1.2 and 5.1).
 
-A pure function over the bytes so far. The server name may carry a nonce, and evidence over it has to be made before
-the handshake begins; so the first flight is read here, bounded, and handed to OpenSSL unchanged afterwards.
+A pure function over the bytes so far. The server name may carry a nonce, and evidence over it must be issued before the
+handshake begins. So the first flight is read here, bounded, and then passed to OpenSSL unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..errors import TransportError
 from ..reasons import Reason
 
 MAX_HELLO_BYTES = 16_384
-"""A ClientHello with a post-quantum key share has about 1.8 KB; nothing real comes near this."""
+"""A ClientHello with a post-quantum key share has about 1.8 KB, far less than this limit."""
 
 _RECORD_HEADER = 5
 _HANDSHAKE_RECORD = 22
@@ -29,14 +29,14 @@ _RANDOM_AND_VERSION = 34
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What the peer says first: ``server_name`` as sent (no host name is expected) and its ALPN ``protocols``."""
+    """The peer's first message: ``server_name`` as sent (it may be no host name) and its ALPN ``protocols``."""
 
     server_name: bytes | None
     protocols: tuple[bytes, ...]
 
 
 def peek(data: bytes) -> ClientHello | None:
-    """Return the hello that ``data`` begins with, or None while it is incomplete.
+    """Return the ClientHello at the beginning of ``data``, or None if it is incomplete.
 
     Raises `TransportError` CLIENT_HELLO_MALFORMED as soon as the bytes cannot become a ClientHello of at most
     `MAX_HELLO_BYTES`.
@@ -67,7 +67,7 @@ def _malformed(got: str) -> TransportError:
 
 
 def _handshake_bytes(data: bytes) -> bytes:
-    """Take the payload out of the records, as far as they are there."""
+    """Return the payload of the records that are complete or begun."""
     message = bytearray()
     offset = 0
     while offset < len(data):
@@ -85,7 +85,7 @@ def _handshake_bytes(data: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes length-prefixed pieces from the front; never reads past the end."""
+    """Reads length-prefixed pieces in order; never reads past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -116,7 +116,7 @@ def _parse(hello: _Reader) -> ClientHello:
     hello.piece(1)  # legacy compression methods
     extensions = _extensions(_Reader(hello.piece(2))) if hello.more else {}
     if hello.more:
-        raise _malformed("bytes behind the extensions")
+        raise _malformed("bytes after the extensions")
     return ClientHello(
         server_name=_server_name(extensions[_SERVER_NAME]) if _SERVER_NAME in extensions else None,
         protocols=_protocols(extensions.get(_APPLICATION_PROTOCOLS)),

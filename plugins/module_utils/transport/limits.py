@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bounds of a listener: what strangers may cost before and after they have shown evidence.
+"""Limits of a listener: the resources that unknown peers can use before and after they have shown evidence.
 
-Evidence over a nonce costs a stranger with a TPM of software nothing. So places are shared by source (`system.Shares`):
-where all are taken, the source that holds the most gives one up. A place is kept by who has proven itself, which means
-that a call of its own was granted: its key, where it showed one, and its source are remembered then.
+Evidence over a nonce is free for a peer with a software TPM. So places are shared by source (`core.rate.Shares`): if
+all are taken, the source with the most places loses one. A peer keeps its place once it is proven, which means that one
+of its calls was granted. Then its source, and its key if it showed one, are remembered.
 """
 
 from __future__ import annotations
@@ -33,77 +33,77 @@ Item = TypeVar("Item", bound="Hashable")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one listener; the defaults serve a few hundred machines that boot at once.
+    """Limits of one listener; the defaults serve a few hundred machines that boot at once.
 
     An unverified connection costs about 25 KB, a served one about 100 KB.
     """
 
     unverified: int = 512
-    """Connections that have shown nothing yet; the oldest of the address with the most goes when one more comes."""
+    """Connections without evidence yet; for one more, the oldest of the address with the most is closed."""
     unverified_per_source: int = 256
-    """The same for one address; large, because a load balancer makes many machines look like one."""
+    """The same for one address; large, since many machines may share the address of a load balancer."""
     arrivals_per_second: float = 20.0
-    """New connections of one address in the long run; one more is closed before anything is done for it."""
+    """New connections of one address over time; one more is closed before any work is done for it."""
     arrival_burst: int = 512
-    """The same at once: as many as there are places, so that a herd behind one address gets in."""
+    """The same at once: as many as there are places, so that many machines behind one address can connect."""
     newcomers_per_second: float = 10.0
-    """TLS handshakes of all sources together from which nobody has proven itself; more wait for their turn.
+    """TLS handshakes of all sources that are not proven together; more wait.
 
-    All that a stranger does until his end costs 5 ms or so. Who proves himself is counted no more, so that a herd goes
-    as fast as it is given tickets.
+    An unknown peer costs about 5 ms until it is closed. Peers that become proven do not count, so many machines connect
+    as fast as they get tickets.
     """
     newcomer_burst: int = 64
     """The same at once."""
     served: int = 256
-    """Connections that have shown evidence; one more is closed at once, unless another can go."""
+    """Connections that have shown evidence; one more is closed at once unless another can be closed for it."""
     served_per_source: int = 128
-    """The same for one address of which nothing else is known."""
+    """The same for one address that is not proven."""
     reserved: int = 64
-    """Of these, places for keys that have proven themselves before."""
+    """The number of these places that are reserved for proven keys."""
     served_per_key: int = 4
-    """Places of one such key; what it opens beyond them counts as a stranger's."""
+    """Places of one such key; more connections of the key count as those of an unknown peer."""
     served_patience_seconds: float = 30.0
-    """What an attested connection gets before another of its own source takes its place."""
+    """The age from which an attested connection can be closed for another of the same source."""
     unproven_seconds: float = 15.0
-    """How long an attested connection may live until a call of its own is granted; a call that runs is waited for."""
+    """The lifetime of an attested connection until one of its calls is granted; a running call may end first."""
     unproven_calls: int = 8
-    """How many calls it may make until then."""
+    """The number of its calls until then."""
     refused_seconds: float = 1.0
-    """How long it may take the answer to a call that was refused; nothing more is read from it."""
+    """The time for sending the response of a refused call; nothing more is read from the connection."""
     handshake_seconds: float = 10.0
-    """From the first byte to the end of the TLS handshake; in it the peer's TPM quotes, and slow ones need seconds."""
+    """From the first byte to the end of the TLS handshake, in which the peer's TPM quotes; slow TPMs need seconds."""
     judging_seconds: float = 10.0
-    """For the judgement of evidence, waiting for a free worker included."""
+    """The time to verify evidence, including the wait for a free worker."""
     judging_workers: int = 2
-    """Evidence judged, or made, at the same time."""
+    """The number of threads that verify or issue evidence."""
     judges_inline: bool = False
-    """Judge on the event loop: for a validator that takes less than handing over (0.3 ms) and never waits."""
+    """Verify on the event loop: for a validator that never waits and is faster than a change of threads (0.3 ms)."""
     handshake_bytes: int = 98_304
-    """What a peer may send before it is served; OpenSSL itself allows 100 KB of certificates."""
+    """The most bytes of a peer before it is served; OpenSSL allows 100 KB of certificates."""
     rejected_seconds: float = 10.0
-    """How long a rejected peer may hold its connection."""
+    """The lifetime of a rejected peer's connection."""
     rejection_floor_seconds: float = 0.25
-    """No rejection is answered earlier, counted from the first byte: its time says nothing about its cause."""
+    """The least time from the first byte to a rejection, so that its time does not reveal its cause."""
     linger_seconds: float = 5.0
-    """How long a closed connection may take to accept what is still to be sent."""
+    """The time in which the peer of a closed connection must read the data that is left to send."""
     served_seconds: float = 300.0
-    """How long one attested connection may live; evidence ages."""
+    """The lifetime of one attested connection, since its evidence gets old."""
 
 
 class Remembered(Generic[Item]):
-    """The last things that were noted, a bounded number."""
+    """A bounded set of the items that were added last."""
 
     def __init__(self, limit: int = _REMEMBERED) -> None:
-        """Keep ``limit`` of them."""
+        """Keep ``limit`` items."""
         self._limit = limit
         self._items: OrderedDict[Item, None] = OrderedDict()
 
     def __contains__(self, item: object) -> bool:
-        """Say whether ``item`` was noted and is kept."""
+        """Return whether ``item`` is in the set."""
         return item in self._items
 
     def add(self, item: Item) -> None:
-        """Note ``item`` as the latest."""
+        """Add ``item`` as the latest, and drop the oldest item if there are too many."""
         self._items[item] = None
         self._items.move_to_end(item)
         if len(self._items) > self._limit:
@@ -112,14 +112,14 @@ class Remembered(Generic[Item]):
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One connection that takes part in the counting."""
+    """The place of one connection that is not verified yet."""
 
     source: str
     give_up: Callable[[], None]
 
 
 class Unverified:
-    """Connections that have shown nothing yet, oldest first."""
+    """The connections without evidence yet, oldest first."""
 
     def __init__(self, limits: Limits) -> None:
         """Count against ``limits``."""
@@ -127,13 +127,13 @@ class Unverified:
         self._slots: Shares[Slot] = Shares()
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of connections."""
         return len(self._slots)
 
     def enter(self, source: str, give_up: Callable[[], None]) -> Slot:
-        """Take a slot; where there is none, the oldest is given up for it: of this source, or of who holds the most.
+        """Return a slot; if none is free, close the oldest connection of this source or of the source with the most.
 
-        Whoever floods pays himself: from an address that holds few, a handshake ends however many come meanwhile.
+        So a flood closes connections of its own source, and handshakes from sources with few connections complete.
         """
         if self._slots.count(source) >= self._limits.unverified_per_source:
             self._evict(self._slots.oldest(source))
@@ -144,7 +144,7 @@ class Unverified:
         return slot
 
     def leave(self, slot: Slot) -> None:
-        """Give the slot back; harmless when it was given up already."""
+        """Free the slot; does nothing if it is free already."""
         self._slots.remove(slot)
 
     def _evict(self, slot: Slot) -> None:
@@ -153,10 +153,10 @@ class Unverified:
 
 
 class Pace:
-    """Lets handshakes of newcomers begin at a bounded rate; whose source used the least lately goes first."""
+    """Limits the rate of newcomers' handshakes; sources that used the least of their own rate lately go first."""
 
     def __init__(self, limits: Limits, *, left: Callable[[str], float], clock: Clock) -> None:
-        """Order who waits by what the source has ``left`` of its own rate."""
+        """Order the waiting newcomers by what their source has ``left`` of its own rate."""
         self._rate = limits.newcomers_per_second
         self._tokens = TokenBuckets(
             rate=self._rate,
@@ -171,11 +171,11 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Count who waits."""
+        """Return the number of waiting newcomers."""
         return sum(not turn.done() for _left, _number, turn in self._waiting)
 
     async def turn(self, source: str) -> None:
-        """Return when a newcomer from ``source`` may begin."""
+        """Wait until a newcomer from ``source`` may begin its handshake."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (-self._left(source), next(self._numbers), turn))
         if self._timer is None:
@@ -183,18 +183,18 @@ class Pace:
         await turn
 
     def proven(self) -> None:
-        """Let one more begin: one that did has proven itself."""
+        """Give one token back, since a newcomer became proven, and let the next one begin."""
         self._tokens.give_back("")
         if self._timer is not None:
             self._timer.cancel()
             self._serve()
 
     def _serve(self) -> None:
-        """Let in as many as may, and come back for the others."""
+        """Let as many newcomers begin as the rate allows, and set a timer for the others."""
         self._timer = None
         try:
             while self._waiting:
-                if not self._waiting[0][2].done():  # who gave up meanwhile costs nothing
+                if not self._waiting[0][2].done():  # a cancelled newcomer needs no token
                     self._tokens.take("")
                     self._waiting[0][2].set_result(None)
                 heapq.heappop(self._waiting)
@@ -205,11 +205,11 @@ class Pace:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Seat:
-    """The place of one attested connection, and what it has done with it; `serving.Caller` for the server behind.
+    """The place of one attested connection and its calls; a `grpc_server.Caller` for the server behind the relay.
 
-    ``key`` names the key that it has shown (empty where none was asked for). ``is_known``: that key had proven itself
-    before, or this connection has. ``shut`` lets nothing more be read from it;
-    ``proven`` is called with the seat once a call was granted.
+    ``key`` names the peer's key (empty if evidence is not required). ``is_known``: this key was proven before, or a
+    call of this connection was granted. ``shut`` stops reading from the connection; ``proven`` is called with the seat
+    when a call is granted.
     """
 
     source: str
@@ -223,39 +223,39 @@ class Seat:
     running: int = field(default=0)
 
     def begin(self) -> None:
-        """Count one whole request; raises `Refusal` CALL_LIMIT where this connection had its calls."""
+        """Count one complete request; raises `Refusal` CALL_LIMIT if an unproven connection has no calls left."""
         if not self.is_known:
             if not self.calls_left:
                 raise Refusal(
-                    "expected no more calls of a connection of which none was granted, got one more",
+                    "expected no more calls on a connection without a granted call, got one more",
                     reason=Reason.CALL_LIMIT,
                 )
             self.calls_left -= 1
         self.running += 1
 
     def end(self) -> None:
-        """Note that its answer is decided."""
+        """Count the end of a request whose response is decided."""
         self.running -= 1
 
     def prove(self) -> None:
-        """Note that a call was granted."""
+        """Report that a call was granted."""
         self.proven(self)
 
     def refused(self) -> None:
-        """End a connection that has proven nothing once its call was refused: to ask again costs a handshake."""
+        """Close an unproven connection after a refused call, so that another attempt needs a handshake."""
         if not self.is_known:
             self.shut()
 
     def release(self) -> None:
-        """Forget the connection, which has ended: a call's context may hold this seat for longer."""
+        """Drop the references to the ended connection: a call's context may keep this seat for longer."""
         self.give_up = self.shut = lambda: None
 
 
 class Served:
-    """Attested connections: strangers by source, those whose key is known by key."""
+    """The attested connections: those of unknown peers by source, those with a proven key by key."""
 
     def __init__(self, limits: Limits, *, proven: Callable[[], None] = lambda: None) -> None:
-        """Count against ``limits``; ``proven`` is told of each source from which somebody proves himself at last."""
+        """Count against ``limits``; ``proven`` is called at the first granted call of each source."""
         self._limits = limits
         self._proven = proven
         self._strangers: Shares[Seat] = Shares()
@@ -264,20 +264,20 @@ class Served:
         self._sources: Remembered[str] = Remembered()
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of connections."""
         return len(self._strangers) + len(self._known)
 
     @property
     def unproven(self) -> int:
-        """Those of which nothing is known but evidence."""
+        """The number of connections without a granted call or a proven key."""
         return len(self._strangers)
 
     def knows(self, source: str) -> bool:
-        """Say whether somebody from ``source`` has proven himself lately."""
+        """Return whether a call from ``source`` was granted lately."""
         return source in self._sources
 
     def enter(self, source: str, give_up: Callable[[], None], *, now: float, key: bytes = b"") -> Seat:
-        """Take a seat at ``now`` (monotonic); raises `TransportError` CONNECTION_LIMIT where there is none."""
+        """Return a seat, taken at ``now`` (monotonic); raises `TransportError` CONNECTION_LIMIT if none is free."""
         limits = self._limits
         is_known = key in self._keys and self._known.count(key.hex()) < limits.served_per_key
         if is_known:
@@ -303,7 +303,7 @@ class Served:
         return seat
 
     def leave(self, seat: Seat) -> None:
-        """Give the seat back; harmless when it was given up already."""
+        """Free the seat; does nothing if it is free already."""
         if not self._strangers.remove(seat):
             self._known.remove(seat)
 
@@ -318,7 +318,10 @@ class Served:
             self._known.add(seat.key.hex(), seat)
 
     def _make_room(self, source: str, now: float) -> None:
-        """Let the source that holds the most pay for a stranger, one that waits for nothing before one that does."""
+        """Close a connection of the source with the most if that is another one, else the oldest of ``source``.
+
+        Connections without a running call are closed first.
+        """
         if not self._strangers:
             raise self._full(source)
         largest = self._strangers.of_the_largest().source

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pinned join CA: how a machine without any other trust knows the service of its cluster.
+"""The pinned join CA: how a machine without other trust anchors verifies the join service of its cluster.
 
-The service's certificate must be signed directly by a pinned certificate and name the cluster; its address is of no
-meaning, so that load balancers and changing addresses need no new certificate.
+The service's certificate must be signed directly by a pinned CA and name the cluster. Its address is not checked, so
+that load balancers and changed addresses need no new certificate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_PINS = 2
 _ID_IN_NAME = 32
-"""Hex digits of the cluster id in the name: a DNS label holds at most 63 characters."""
+"""Hex digits of the cluster id in the name; a DNS label has at most 63 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class JoinCaPins:
     certificates: tuple[x509.Certificate, ...]
 
     def __post_init__(self) -> None:
-        """Refuse any other number, other keys than Ed25519, and certificates that are no CA."""
+        """Raise JOIN_CA_PIN_INVALID for another number, keys other than Ed25519, and certificates of no CA."""
         if not 0 < len(self.certificates) <= _MAX_PINS or not all(_is_join_ca(pin) for pin in self.certificates):
             raise SiteError(
-                f"expected one or two Ed25519 CA certificates, got {len(self.certificates)} of which "
-                f"{sum(_is_join_ca(pin) for pin in self.certificates)} are such",
+                f"expected one or two Ed25519 CA certificates, got {len(self.certificates)} certificates, "
+                f"{sum(_is_join_ca(pin) for pin in self.certificates)} of them with such a CA",
                 reason=Reason.JOIN_CA_PIN_INVALID,
             )
 
     @classmethod
     def from_pem(cls, text: bytes) -> JoinCaPins:
-        """Read the pins from PEM; raises `SiteError` JOIN_CA_PIN_INVALID."""
+        """Return the pins in PEM ``text``; raises `SiteError` JOIN_CA_PIN_INVALID."""
         try:
             return cls(tuple(x509.load_pem_x509_certificates(text)))
         except unreadable() as error:
@@ -51,19 +51,19 @@ class JoinCaPins:
 
 
 def join_service_name(cluster_id: bytes) -> str:
-    """Return the DNS name that a join service of this cluster proves, ``join.<32 hex>.attested``."""
+    """Return the DNS name in the certificates of this cluster's join services, ``join.<32 hex>.attested``."""
     return f"join.{cluster_id.hex()[:_ID_IN_NAME]}.attested"
 
 
 def verify_service_certificate(leaf: x509.Certificate, *, pins: JoinCaPins, cluster_id: bytes, now: datetime) -> None:
-    """Raise unless ``leaf`` is a join service of this cluster.
+    """Raise unless ``leaf`` is the certificate of a join service of this cluster.
 
-    1. signed directly by a pinned CA (JOIN_CA_MISMATCH)
-    2. no CA itself, for servers, its key on P-256 (PEER_CERTIFICATE_MALFORMED)
-    3. its only name is `join_service_name` of ``cluster_id`` (JOIN_CLUSTER_MISMATCH)
-    4. ``now`` lies within its dates (CLOCK_SKEW before them, JOIN_CERTIFICATE_EXPIRED after them)
+    1. A pinned CA signed it directly (JOIN_CA_MISMATCH).
+    2. It is no CA, is for servers, and has a key on P-256 (PEER_CERTIFICATE_MALFORMED).
+    3. Its only name is `join_service_name` of ``cluster_id`` (JOIN_CLUSTER_MISMATCH).
+    4. ``now`` is within its dates (CLOCK_SKEW before them, JOIN_CERTIFICATE_EXPIRED after them).
 
-    The caller owes the proof of possession, which is the TLS handshake itself.
+    The TLS handshake of the caller proves possession of the key.
     """
     _check_issuer(leaf, pins)
     _check_form(leaf)
@@ -121,23 +121,23 @@ def _check_name(leaf: x509.Certificate, expected: str) -> None:
 
 
 def _check_dates(leaf: x509.Certificate, now: datetime) -> None:
-    """Tell a clock that is surely wrong from one that may be: a service can forget to renew, but not to wait."""
+    """Raise CLOCK_SKEW before the dates, when a clock must be wrong, and JOIN_CERTIFICATE_EXPIRED after them."""
     starts, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-    story = (
+    mismatch = (
         f"expected a service certificate that is good at {_stamp(now)}, this machine's time, got one from "
         f"{_stamp(starts)} to {_stamp(ends)}"
     )
     if now < starts:
         by = span((starts - now).total_seconds())
         raise TransportError(
-            f"{story}: this clock is {by} or more behind that of the service, or the service's is ahead",
+            f"{mismatch}: this clock is {by} or more behind that of the service, or the service's is ahead",
             reason=Reason.CLOCK_SKEW,
             retryable=True,
         )
     if now > ends:
         by = span((now - ends).total_seconds())
         raise TransportError(
-            f"{story}: this clock is {by} or more ahead, or the service has not renewed it for so long",
+            f"{mismatch}: this clock is {by} or more ahead, or the service has not renewed it for so long",
             reason=Reason.JOIN_CERTIFICATE_EXPIRED,
             retryable=True,
         )

@@ -1,13 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The server side of attested TLS: accept, peek, handshake, judge, and only then connect to the service.
+"""The server side of attested TLS: accept, peek, handshake, verify, and only then connect to the service.
 
-    TCP → peek at the ClientHello → (evidence over its nonce) → TLS 1.3 → judge the peer's evidence
-        → accepted: unix socket of the real service, claims registered under the path of our own side
+    TCP → peek at the ClientHello → (evidence over its nonce) → TLS 1.3 → verify the peer's evidence
+        → accepted: unix socket of the real service, claims registered under the path of our own socket
         → refused:  unix socket of the rejector, one text for all causes, not before a fixed time
 
-No byte of a peer goes anywhere before its evidence was judged. Design: docs/protocol/transport.md.
+No byte of a peer is forwarded before its evidence was verified. Design: docs/protocol/transport.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .limits import Seat
 
 _PATH_BYTES = 107
-"""The kernel's sun_path holds 108 bytes with the closing zero (unix(7))."""
+"""The kernel's sun_path has 108 bytes including the final zero (unix(7))."""
 _NAME_BYTES = 16
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")
 _BACKLOG = 512
@@ -50,7 +50,7 @@ _LOOK_AGAIN_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class _Peer:
-    """One connection on its way from stranger to attested peer."""
+    """One connection that is not attested yet."""
 
     wire: Wire
     source: str
@@ -62,21 +62,22 @@ class _Peer:
     timer: asyncio.TimerHandle | None = None
 
     def give_up(self) -> None:
-        """Close at once: another connection needs the place."""
+        """Close at once, since another connection needs the place."""
         self.give_up_for(TransportError("expected a free place, all were taken", reason=Reason.CONNECTION_LIMIT))
 
     def give_up_for(self, error: TransportError) -> None:
-        """Close at once, for the reason of ``error``."""
+        """Close at once because of ``error``."""
         self.given_up = error
         self.wire.abort()
 
 
 class Listener:
-    """Serves attested peers to the gRPC service on ``backend_socket``, and nobody else.
+    """Connects attested peers, and no others, to the gRPC service on ``backend_socket``.
 
-    What the server shows is either ``server_credentials`` (called for each connection, so that a renewed certificate
-    needs no restart) or, with ``issuer``, evidence over the nonce in the peer's server name. With ``validator`` each
-    peer must show evidence; without it none is asked for. Runs on the event loop that calls `start`.
+    The server's certificate is either from ``server_credentials`` (called for each connection, so that a renewed
+    certificate needs no restart) or, with ``issuer``, has evidence over the nonce in the peer's server name. With
+    ``validator`` each peer must show evidence; without it no evidence is requested. Runs on the event loop that calls
+    `start`.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Listener:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        """Keep the collaborators; `runtime_directory` holds the private directory of sockets (None: the system's)."""
+        """Store the collaborators; `runtime_directory` has the private directory of sockets (None: the system's)."""
         if (server_credentials is None) == (issuer is None):
             raise ValueError("expected either server_credentials or an issuer")
         self._backend = Path(backend_socket)
@@ -126,7 +127,7 @@ class Listener:
     # ---- life
 
     async def start(self, host: str, port: int) -> int:
-        """Listen and return the port (that the kernel chose, for port 0); raises PORT_UNAVAILABLE, FILE_UNUSABLE."""
+        """Listen and return the port (chosen by the kernel for port 0); raises PORT_UNAVAILABLE, FILE_UNUSABLE."""
         loop = asyncio.get_running_loop()
         try:
             await self._prepare()
@@ -144,7 +145,7 @@ class Listener:
         return bound
 
     async def stop(self, *, grace_seconds: float = 0.0) -> None:
-        """Accept no more, give open connections ``grace_seconds``, close them and leave no file behind."""
+        """Accept no more connections, close open ones after ``grace_seconds``, and remove all files."""
         if self._server is not None:
             self._server.close()
         if self._tasks and grace_seconds:
@@ -163,22 +164,22 @@ class Listener:
 
     @property
     def unverified(self) -> int:
-        """Connections that have shown nothing yet."""
+        """The number of connections without evidence yet."""
         return len(self._unverified)
 
     @property
     def served(self) -> int:
-        """Attested connections that are open."""
+        """The number of open attested connections."""
         return len(self._served)
 
     @property
     def unproven(self) -> int:
-        """Attested connections of which no call was granted yet."""
+        """The number of attested connections without a granted call or a proven key."""
         return self._served.unproven
 
     @property
     def waiting(self) -> int:
-        """Newcomers that wait for the turn of their handshake."""
+        """The number of newcomers that wait for their handshake."""
         return len(self._pace)
 
     async def _prepare(self) -> None:
@@ -202,7 +203,7 @@ class Listener:
     def _accept(self, wire: Wire) -> None:
         try:
             self._arrivals.take(source_of(wire.remote[0]))
-        except Refusal:  # a flood: even a line of the log for each would cost more than it may
+        except Refusal:  # a flood: even a log line for each connection would cost too much
             self.turned_away += 1
             wire.abort()
             return
@@ -233,7 +234,7 @@ class Listener:
             finally:
                 self._served.leave(seat)
                 seat.release()
-        except Exception as error:  # noqa: BLE001 - whatever it is, this peer is not served and the others are
+        except Exception as error:  # noqa: BLE001 - any error ends this peer's connection and no other
             self._note("connection_failed", peer, _cause(peer, error))
         finally:
             self._unverified.leave(slot)
@@ -260,7 +261,8 @@ class Listener:
             session.feed(await self._read(peer))
         if session.server_name() != hello.server_name:
             raise TransportError(
-                "expected one reading of the server name, OpenSSL has another", reason=Reason.CLIENT_HELLO_MALFORMED
+                "expected one server name in the ClientHello, OpenSSL read another one",
+                reason=Reason.CLIENT_HELLO_MALFORMED,
             )
         return session
 
@@ -311,7 +313,7 @@ class Listener:
     # ---- judgement
 
     async def _judge(self, peer: _Peer, session: TlsSession) -> Claims | None:
-        """Return the claims of an accepted peer, None for a refused one (whose reason only our log gets)."""
+        """Return the claims of an accepted peer, or None for a refused peer; only our log gets the reason."""
         try:
             async with asyncio.timeout(self._limits.judging_seconds):
                 if self._limits.judges_inline:
@@ -322,7 +324,7 @@ class Listener:
             raise TransportError(
                 f"expected a judgement within {self._limits.judging_seconds:g} s", reason=Reason.CONNECTION_TIMEOUT
             ) from error
-        except Exception as refusal:  # noqa: BLE001 - a judge that fails has not said yes
+        except Exception as refusal:  # noqa: BLE001 - any error of the verification is a refusal
             self._note("peer_rejected", peer, _cause(peer, refusal))
             return None
 
@@ -364,11 +366,11 @@ class Listener:
                 peer.timer.cancel()  # it would keep the whole session until then
 
     def _watch(self, peer: _Peer, seat: Seat, splice: Splice) -> None:
-        """Take the seat back in time from who proves nothing, and let a refused call be its last."""
+        """Close a connection that is not proven in time, or whose call was refused before it was proven."""
         loop = asyncio.get_running_loop()
 
         def shut() -> None:
-            splice.hear_no_more()
+            splice.stop_reading()
             loop.call_later(self._limits.refused_seconds, lambda: peer.wire.close(linger_seconds=0))
 
         seat.shut = shut
@@ -382,7 +384,7 @@ class Listener:
             return
         peer.give_up_for(
             TransportError(
-                f"expected a call that is granted within {self._limits.unproven_seconds:g} s, there was none",
+                f"expected a granted call within {self._limits.unproven_seconds:g} s, there was none",
                 reason=Reason.CONNECTION_UNPROVEN,
             )
         )
@@ -421,7 +423,7 @@ class Listener:
 
 
 def _check_paths(own: Path, backend: Path) -> None:
-    """Refuse paths that the kernel cuts, or that grpcio would report in another spelling than ours."""
+    """Refuse paths that the kernel truncates, or that grpcio would report with escapes."""
     too_long = [path for path in (own, backend) if len(bytes(path)) > _PATH_BYTES]
     if too_long or not _PLAIN_PATH.fullmatch(str(own)):
         raise SystemFault(

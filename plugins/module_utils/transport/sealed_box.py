@@ -5,8 +5,9 @@
 
     box = version ‖ nonce ‖ AES-256-GCM(HKDF-SHA256(s, B), HPKE-Seal(one-time key, info = B, plaintext))
 
-Both layers must open: the outer one needs the secret s that only the machine with the endorsement key could activate,
-the inner one the private half of the key that the judged quote names, which no later boot of that machine has.
+Both layers must open. The outer layer needs the secret s, which only the machine with the endorsement key could
+activate. The inner layer needs the private key of the one-time key that the verified quote names, which no later boot
+of that machine has.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..reasons import Reason
 from .binding import label
 
 BOX_VERSION = 1
-"""The only version of the box that is made and opened."""
+"""The only supported version of the box."""
 
 MAX_BOX_BYTES = 1 << 20
 
@@ -29,33 +30,33 @@ _USE = "seal"
 
 
 class OneTimeKey:
-    """An X25519 key pair that lives for one exchange; its private half is shown to nobody."""
+    """An X25519 key pair for one exchange; the private key is never shown."""
 
     __slots__ = ("_private", "public")
 
     def __init__(self, private: x25519.X25519PrivateKey) -> None:
-        """Keep the key and its public half (32 bytes)."""
+        """Store the private key and its public key (32 bytes)."""
         self._private = private
         self.public: bytes = private.public_key().public_bytes(
             serialization.Encoding.Raw, serialization.PublicFormat.Raw
         )
 
     def __repr__(self) -> str:
-        """Name the public half only."""
+        """Return a text with the public key only."""
         return f"OneTimeKey(public={self.public.hex()})"
 
     @classmethod
     def generate(cls) -> OneTimeKey:
-        """Return a new pair."""
+        """Return a new key pair."""
         return cls(x25519.X25519PrivateKey.generate())
 
     @classmethod
     def restore(cls, private: bytes) -> OneTimeKey:
-        """Return the pair of the 32 bytes that `export` gave."""
+        """Return the key pair of the 32 bytes that `export` returned."""
         return cls(x25519.X25519PrivateKey.from_private_bytes(private))
 
     def export(self) -> bytes:
-        """Return the private half, 32 bytes, only for the root-only tmpfs of this boot."""
+        """Return the private key, 32 bytes; it may be stored only on the root-only tmpfs of this boot."""
         return self._private.private_bytes(
             serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption()
         )
@@ -69,7 +70,7 @@ def seal(plaintext: bytes, *, secret: bytes, binding: bytes, recipient: bytes, r
     """Return the box (serialised ``attested.v1.SealedBox``) of ``plaintext`` for one exchange.
 
     ``secret``: the activation secret s; ``binding``: B, 32 bytes; ``recipient``: the one-time public key of the quote.
-    Raises `Refusal` BINDING_MALFORMED for a public key that leads to no shared secret.
+    Raises `Refusal` BINDING_MALFORMED if the public key gives no shared secret.
     """
     try:
         inner = _suite().encrypt(plaintext, x25519.X25519PublicKey.from_public_bytes(recipient), binding)
@@ -100,16 +101,15 @@ def open_sealed(box: bytes, *, secret: bytes, binding: bytes, one_time_key: OneT
         return one_time_key.open(inner, binding)
     except (exceptions.InvalidTag, ValueError) as error:
         raise Refusal(
-            "expected a box sealed to this machine, this exchange and this one-time key, got one that does not open",
+            "expected a box sealed to this machine, this exchange and this one-time key, got a box that does not open",
             reason=Reason.SEAL_UNOPENABLE,
         ) from error
 
 
 def seal_to_key(plaintext: bytes, *, recipient: bytes, binding: bytes) -> bytes:
-    """Return the HPKE message of ``plaintext`` to an enrolled key, for a machine that has no TPM to activate a secret.
+    """Return the HPKE message of ``plaintext`` to an enrolled key, for a machine without a TPM to activate a secret.
 
-    ``recipient``: X25519 public key; ``binding``: what the machine proved to be of this exchange. Raises `Refusal`
-    BINDING_MALFORMED.
+    ``recipient``: X25519 public key; ``binding``: the report data of the exchange. Raises `Refusal` BINDING_MALFORMED.
     """
     try:
         return _suite().encrypt(plaintext, x25519.X25519PublicKey.from_public_bytes(recipient), _to_key(binding))
@@ -120,12 +120,12 @@ def seal_to_key(plaintext: bytes, *, recipient: bytes, binding: bytes) -> bytes:
 
 
 def open_to_key(sealed: bytes, *, key: OneTimeKey, binding: bytes) -> bytes:
-    """Return the plaintext of what `seal_to_key` made; raises `Refusal` SEAL_UNOPENABLE."""
+    """Return the plaintext of a message of `seal_to_key`; raises `Refusal` SEAL_UNOPENABLE."""
     try:
         return key.open(sealed, _to_key(binding))
     except (exceptions.InvalidTag, ValueError) as error:
         raise Refusal(
-            "expected a message to this key for this exchange, got one that does not open",
+            "expected a message to this key for this exchange, got a message that does not open",
             reason=Reason.SEAL_UNOPENABLE,
         ) from error
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a client judges the server, in the handshake, before it makes any evidence of its own."""
+"""Check the server in the handshake, before the client issues evidence of its own."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from .seams import Validator
 
 
-# Nonces inside TLS: as server name, and as the common name of the one CA that a server accepts.
+# Nonces in TLS: as server name, and as the common name of the only CA that a server accepts.
 #
-# Wire form (`reference` Constellation 2.2): standard base64 of 32 bytes, 44 characters.
+# Wire form (as Constellation 2.2): standard base64 of 32 bytes, 44 characters.
 
 
 def encode_nonce(nonce: bytes) -> str:
@@ -36,7 +36,7 @@ def encode_nonce(nonce: bytes) -> str:
 
 
 def decode_nonce(text: str | bytes) -> bytes:
-    """Return the 32 bytes behind ``text``; raises `TransportError` NONCE_MALFORMED for any other spelling."""
+    """Return the 32 bytes that ``text`` encodes; raises `TransportError` NONCE_MALFORMED for any other text."""
     try:
         nonce = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -47,7 +47,7 @@ def decode_nonce(text: str | bytes) -> bytes:
 
 
 def nonce_authority(nonce: bytes, *, now: datetime) -> x509.Certificate:
-    """Return a throw-away certificate whose subject is CN=``nonce``: the only way to put a name in the CA list."""
+    """Return a certificate with the subject CN=``nonce``, by which OpenSSL puts the name into the CA list."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, encode_nonce(nonce))])
     return (
@@ -63,7 +63,7 @@ def nonce_authority(nonce: bytes, *, now: datetime) -> x509.Certificate:
 
 
 def decode_authorities(names: Sequence[x509.Name]) -> bytes:
-    """Return the nonce of a list of acceptable CAs; raises NONCE_MALFORMED unless it holds exactly one."""
+    """Return the nonce in a list of acceptable CAs; raises NONCE_MALFORMED unless the list is exactly one nonce."""
     if len(names) != 1:
         raise _malformed(f"{len(names)} acceptable CAs")
     attributes = list(names[0])
@@ -77,40 +77,40 @@ def _malformed(got: str) -> TransportError:
 
 
 class ServerCheck(Protocol):
-    """Decides whether a server is the one that was meant."""
+    """Decides whether a server is the expected one."""
 
     @property
     def server_name(self) -> bytes | None:
-        """What goes out as SNI."""
+        """The SNI to send, or None."""
 
     def check(self, leaf: x509.Certificate) -> None:
         """Raise an `AttestedError` unless ``leaf`` is good; possession of its key is proven by the handshake."""
 
 
 class PinnedService:
-    """The server shows a certificate of the pinned join CA, for this cluster."""
+    """The check of a server with a certificate of the pinned join CA for this cluster."""
 
     def __init__(self, pins: JoinCaPins, cluster_id: bytes, clock: Clock) -> None:
-        """Accept what ``pins`` signed for ``cluster_id``."""
+        """Accept certificates that ``pins`` signed for ``cluster_id``."""
         self._pins = pins
         self._cluster_id = cluster_id
         self._clock = clock
 
     @property
     def server_name(self) -> bytes | None:
-        """No SNI: the address says nothing about who serves."""
+        """No SNI: the address does not identify the service."""
         return None
 
     def check(self, leaf: x509.Certificate) -> None:
-        """Hold the leaf against the pins."""
+        """Verify the leaf against the pins."""
         verify_service_certificate(leaf, pins=self._pins, cluster_id=self._cluster_id, now=self._clock.now())
 
 
 class AttestedServer:
-    """The server shows evidence over the nonce that we send as server name; one use only."""
+    """The check of a server that shows evidence over the nonce in our server name; for one connection."""
 
     def __init__(self, validator: Validator, nonce: bytes, clock: Clock) -> None:
-        """Judge with ``validator`` over ``nonce`` (32 random bytes)."""
+        """Verify evidence with ``validator`` over ``nonce`` (32 random bytes)."""
         self._validator = validator
         self._nonce = nonce
         self._clock = clock
@@ -121,26 +121,26 @@ class AttestedServer:
         return encode_nonce(self._nonce).encode("ascii")
 
     def check(self, leaf: x509.Certificate) -> None:
-        """Judge the evidence in the leaf."""
+        """Verify the evidence in the leaf."""
         opened = open_certificate((leaf,), oid=self._validator.oid, now=self._clock.now())
         self._validator.validate(opened.evidence, user_data=opened.spki_sha256, nonce=self._nonce)
 
 
 class UnknownServer:
-    """Nothing is known of the server: evidence that it gives later must bind this channel, or it was nobody.
+    """The check of a server without a known identity, which must later send evidence that binds this channel.
 
-    The dates of its certificate say nothing; ``spki_sha256`` (32 bytes) is there after the handshake.
+    The dates of its certificate are ignored; ``spki_sha256`` (32 bytes) is set after the handshake.
     """
 
     def __init__(self) -> None:
-        """Wait for the handshake."""
+        """Start without a key."""
         self.spki_sha256 = b""
 
     @property
     def server_name(self) -> bytes | None:
-        """No SNI: there is no name to prove."""
+        """No SNI: the server has no name to prove."""
         return None
 
     def check(self, leaf: x509.Certificate) -> None:
-        """Refuse what is not a P-256 certificate signed by its own key; note the key."""
+        """Refuse any certificate but a P-256 one signed by its own key; store the hash of the key."""
         self.spki_sha256 = server_spki_sha256(leaf)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One TLS connection in memory: bytes in, bytes out, no socket (pyOpenSSL over memory BIOs).
 
-Never used by two threads at once. After a failed step the alert is still in `outgoing`: send it.
+Two threads must not use it at once. After a failed step `outgoing` still has the alert, which must be sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TlsSession:
     """A TLS connection without a socket."""
 
     def __init__(self, context: SSL.Context, *, is_server: bool, server_name: bytes | None = None) -> None:
-        """Begin as server or client; ``server_name`` goes out as SNI, at most 255 bytes."""
+        """Start as server or client; ``server_name`` is sent as SNI, at most 255 bytes."""
         self._is_server = is_server
         self._connection = SSL.Connection(context, None)
         if server_name is not None:
@@ -42,11 +42,11 @@ class TlsSession:
             self._connection.set_connect_state()
 
     def feed(self, ciphertext: bytes) -> None:
-        """Take bytes that came from the network."""
+        """Process bytes from the network."""
         self._connection.bio_write(ciphertext)
 
     def outgoing(self) -> bytes:
-        """Return what must go to the network now."""
+        """Return the bytes to send to the network now."""
         pieces = []
         while True:
             try:
@@ -55,7 +55,7 @@ class TlsSession:
                 return b"".join(pieces)
 
     def handshake(self) -> bool:
-        """Go on with the handshake and return whether it is complete; raises TLS_HANDSHAKE_FAILED."""
+        """Continue the handshake and return whether it is complete; raises TLS_HANDSHAKE_FAILED."""
         try:
             self._connection.do_handshake()
         except SSL.WantReadError:
@@ -72,7 +72,7 @@ class TlsSession:
         return True
 
     def decrypt(self) -> bytes | None:
-        """Return what the peer has sent so far, or None once it has closed; raises TLS_BROKEN."""
+        """Return the bytes that the peer has sent so far, or None after its end; raises TLS_BROKEN."""
         pieces = []
         while True:
             try:
@@ -106,7 +106,7 @@ class TlsSession:
         return self.outgoing()
 
     def peer_chain(self) -> tuple[x509.Certificate, ...]:
-        """Return the certificates that the peer has shown, leaf first."""
+        """Return the certificates of the peer, leaf first."""
         chain = tuple(self._connection.get_peer_cert_chain(as_cryptography=True) or ())
         leaf = self._connection.get_peer_certificate(as_cryptography=True)
         if leaf is None or not self._is_server:
@@ -114,7 +114,7 @@ class TlsSession:
         return (leaf, *chain)  # on a server OpenSSL keeps the leaf out of the chain
 
     def server_name(self) -> bytes | None:
-        """Return the SNI as OpenSSL has read it."""
+        """Return the SNI as OpenSSL read it."""
         return self._connection.get_servername()
 
     def exporter(self) -> bytes:
@@ -123,27 +123,27 @@ class TlsSession:
 
 
 def describe(error: SSL.Error) -> str:
-    """Return what OpenSSL says of an error, in one line."""
+    """Return OpenSSL's texts of an error on one line."""
     queue = error.args[0] if error.args and isinstance(error.args[0], list) else []
     return ", ".join(str(entry[-1]) for entry in queue) or str(error) or type(error).__name__
 
 
-# TLS contexts: TLS 1.3 only, one for each connection, nothing that survives it.
+# TLS contexts: TLS 1.3 only, one for each connection.
 #
-# A context per connection means that no session, ticket, certificate or callback is ever shared; together with
-# tickets and cache off, no resumption can skip attestation.
+# With a context for each connection no session, ticket, certificate or callback is shared. Tickets and session cache
+# are off too, so no resumption can skip attestation.
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCredentials:
-    """What a server shows: its chain, leaf first, and the leaf's private key."""
+    """The certificate chain of a server, leaf first, and the leaf's private key."""
 
     chain: tuple[x509.Certificate, ...]
     key: ec.EllipticCurvePrivateKey = field(repr=False)
 
     @classmethod
     def from_pem(cls, chain: bytes, key: bytes) -> ServerCredentials:
-        """Read chain and PKCS 8 key from PEM; raises `TransportError` SERVER_CREDENTIALS_UNUSABLE."""
+        """Return chain and PKCS 8 key from PEM; raises `TransportError` SERVER_CREDENTIALS_UNUSABLE."""
         try:
             certificates = tuple(x509.load_pem_x509_certificates(chain))
             private = serialization.load_pem_private_key(key, password=None)
@@ -153,7 +153,7 @@ class ServerCredentials:
 
     @classmethod
     def checked(cls, chain: tuple[x509.Certificate, ...], key: object) -> ServerCredentials:
-        """Join ``chain`` and ``key`` if the leaf is over that key."""
+        """Return the credentials; raises SERVER_CREDENTIALS_UNUSABLE unless the leaf of ``chain`` is over ``key``."""
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise _unusable("another kind of key")
         if not chain or chain[0].public_key() != key.public_key():
@@ -164,9 +164,9 @@ class ServerCredentials:
 def server_context(credentials: ServerCredentials, *, client_authority: x509.Certificate | None) -> SSL.Context:
     """Return the context of one accepted connection.
 
-    With ``client_authority`` (whose name carries our nonce) a client certificate is demanded. The callback lets every
-    form of it pass: it is judged right after the handshake, before any byte goes further, so that all rejected peers
-    hear the same answer.
+    With ``client_authority`` (whose name is our nonce) a client certificate is required. The callback accepts every
+    certificate: it is verified right after the handshake, before any byte is forwarded, so that all rejected peers get
+    the same response.
     """
     context = _hardened(SSL.TLS_SERVER_METHOD)
     context.set_session_id(secrets.token_bytes(32))
@@ -177,15 +177,15 @@ def server_context(credentials: ServerCredentials, *, client_authority: x509.Cer
     context.set_alpn_select_callback(_select_h2)
     if client_authority is not None:
         context.add_client_ca(client_authority)
-        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _structurally)
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept_any)
     return context
 
 
 def client_context(decide: Callable[[SSL.Connection, x509.Certificate], bool]) -> SSL.Context:
     """Return the context of one connection to a server.
 
-    ``decide`` gets the leaf while the handshake waits; it must not raise. It may be called more than once for the
-    same leaf, because OpenSSL, which knows no trust anchor here, reports several findings.
+    ``decide`` gets the leaf during the handshake; it must not raise. It may be called more than once for the same leaf,
+    because OpenSSL has no trust anchor here and reports several findings.
     """
 
     def callback(connection: SSL.Connection, certificate: object, _error: int, depth: int, _ok: int) -> bool:
@@ -207,7 +207,7 @@ def _hardened(method: int) -> SSL.Context:
     return context
 
 
-def _structurally(*_finding: object) -> bool:
+def _accept_any(*_finding: object) -> bool:
     return True
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calls between two processes of one machine over a unix socket: the frames, the refusals, the caller's side.
+"""Calls between two processes of one machine over a unix socket: the frames, the refusals, the client.
 
 A frame is 4 bytes of length (big-endian), then one message, at most 1 MiB.
 """
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 MAX_FRAME_BYTES = 1 << 20
 RESPONSE = "attested.v1.KeyServiceResponse"
-"""A refusal has the same number in the response of every socket, so that this one carries all of them."""
+"""A refusal has the same field number in the responses of all sockets, so this message can carry each of them."""
 
 _KEEP_SECONDS = 5.0
-"""The other side closes a connection that says nothing for 10 s."""
+"""The server closes a connection without requests after 10 s."""
 
 _LENGTH_BYTES = 4
 
 
 def frame(message: bytes) -> bytes:
-    """Return ``message`` behind its length; raises MESSAGE_TOO_LARGE."""
+    """Return ``message`` after its length; raises MESSAGE_TOO_LARGE."""
     return _bounded(len(message)).to_bytes(_LENGTH_BYTES, "big") + message
 
 
 def frame_length(head: bytes) -> int:
-    """Return how many bytes follow the first four; raises MESSAGE_TOO_LARGE before any of them is read."""
+    """Return the length in the first four bytes of a frame; raises MESSAGE_TOO_LARGE before the message is read."""
     return _bounded(int.from_bytes(head, "big"))
 
 
@@ -49,7 +49,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def refusal_answer(error: AttestedError) -> bytes:
-    """Return the response that carries an error: code and story for the log, coarse text for the peer."""
+    """Return the response that carries an error: code and message for the log, coarse text for the peer."""
     response = message_class(RESPONSE)()
     response.refusal.code = error.code
     response.refusal.message = error.message
@@ -59,7 +59,7 @@ def refusal_answer(error: AttestedError) -> bytes:
 
 
 def answer_of(data: bytes, response_name: str = RESPONSE) -> Any:
-    """Return the parsed response; raises the `Refusal` that it carries, under the same reason, or MESSAGE_MALFORMED."""
+    """Return the parsed response; raises the `Refusal` in it, with the same reason, or MESSAGE_MALFORMED."""
     response = parse(response_name, data)
     kind = response.WhichOneof("answer")
     if kind is None:
@@ -85,45 +85,45 @@ def _reason(code: str) -> Reason:
     return Reason.__members__.get(code, Reason.INTERNAL)
 
 
-# The caller's side.
+# The client.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Whom one calls: ``path`` of the socket, ``whose`` it is in words, the reason where it is ``absent``.
+    """A service to call: the ``path`` of its socket, its ``name`` for messages, the reason if it is ``absent``.
 
-    ``timeout_seconds`` is the time for one call, from the connection to the answer.
+    ``timeout_seconds`` is the time for one call, from the connection to the response.
     """
 
     path: str | Path
-    whose: str
+    name: str
     absent: Reason
     timeout_seconds: float
 
     def unreachable(self, error: Exception) -> SystemFault:
-        """Return ``absent`` as an error."""
+        """Return the error with the reason ``absent``."""
         return SystemFault(
-            f"expected {self.whose} at {self.path}, got {type(error).__name__}: {error}", reason=self.absent
+            f"expected {self.name} at {self.path}, got {type(error).__name__}: {error}", reason=self.absent
         )
 
 
 @dataclass(slots=True)
 class _Kept:
-    """An open connection, and the time of its last answer."""
+    """An open connection and the time of its last response."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     since: float = 0.0
 
     def is_usable(self, now: float) -> bool:
-        """Say whether the other side may still listen."""
+        """Return whether the server probably still has the connection open."""
         return not self.reader.at_eof() and not self.writer.is_closing() and now - self.since < _KEEP_SECONDS
 
 
 class Caller:
-    """Calls a service and takes answers of one message type; ``keep`` connections at most stay open for later calls.
+    """Calls a service whose responses have one message type; keeps at most ``keep`` connections open for later calls.
 
-    A kept connection that the other side has closed meanwhile is replaced, and the call is sent again.
+    A kept connection that the server has closed meanwhile is replaced, and the call is sent again.
     """
 
     def __init__(self, service: Service, *, response_name: str, keep: int = 0) -> None:
@@ -133,8 +133,8 @@ class Caller:
         self._keep = keep
         self._kept: list[_Kept] = []
 
-    async def ask(self, message: Any) -> Any:
-        """Return the answer to ``message``; raises the `Refusal` that it carries, and that it is absent."""
+    async def call(self, message: Any) -> Any:
+        """Return the response to ``message``; raises its `Refusal`, or `SystemFault` if the service is absent."""
         try:
             async with asyncio.timeout(self._service.timeout_seconds):
                 return answer_of(await self._exchange(frame(message.SerializeToString())), self._response_name)
@@ -149,7 +149,7 @@ class Caller:
         return await self._converse(_Kept(*await asyncio.open_unix_connection(str(self._service.path))), sent)
 
     async def _converse(self, connection: _Kept, sent: bytes) -> bytes:
-        """Say and hear one message; whoever gives up the call closes its connection, so that the other side knows."""
+        """Send one message and receive the response; on any error close the connection, so that the server notices."""
         try:
             connection.writer.write(sent)
             await connection.writer.drain()
@@ -175,7 +175,7 @@ class Caller:
 
 
 def call_and_wait(service: Service, message: Any) -> bytes:
-    """Return the answer to ``message`` as it came, for a program that waits; raises that it is absent."""
+    """Return the response to ``message`` as bytes, blocking; raises `SystemFault` if the service is absent."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(service.timeout_seconds)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The answering side of a unix socket: who may call, how much, one task a connection, and a table of questions.
+"""The server of a unix socket: the allowed callers, the limits, one task for each connection, and a table of calls.
 
-grpcio cannot check SO_PEERCRED, so this is a plain asyncio server. A caller is known by its user id, which the kernel
-tells; the file's mode is only a second fence.
+grpcio cannot check SO_PEERCRED, so this is a plain asyncio server. The kernel reports the user id of a caller; the mode
+of the socket file is a second check.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _READ_SECONDS = 10.0
 _STRANGER_SECONDS = 1.0
 
 
-def stays() -> bool:
-    """Say that the caller still waits: for calls that came over no connection."""
+def never_gone() -> bool:
+    """Return false, for calls without a connection that could be closed."""
     return False
 
 
-_gone: contextvars.ContextVar[Callable[[], bool]] = contextvars.ContextVar("caller_gone", default=stays)
+_gone: contextvars.ContextVar[Callable[[], bool]] = contextvars.ContextVar("caller_gone", default=never_gone)
 
 
 class SocketServer:
@@ -60,9 +60,9 @@ class SocketServer:
         refused: Callable[[int], None],
         stranger: Reason = Reason.KEY_SERVICE_CALLER_UNKNOWN,
     ) -> None:
-        """Answer each message by ``handler``.
+        """Respond to each message by ``handler``.
 
-        ``refused`` hears the user id of a caller that was sent away, which is told ``stranger``.
+        ``refused`` gets the user id of a caller that is not allowed, to which the reason ``stranger`` is sent.
         """
         self._path = path
         self._handler = handler
@@ -75,7 +75,7 @@ class SocketServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; a socket that a killed service left is replaced. Raises FILE_UNUSABLE."""
+        """Listen, and replace the socket of a killed service. Raises FILE_UNUSABLE."""
         try:
             self._path.unlink(missing_ok=True)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -89,7 +89,7 @@ class SocketServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=listener)
 
     async def stop(self) -> None:
-        """Take no more calls and remove the socket."""
+        """Accept no more calls and remove the socket."""
         if self._server is not None:
             self._server.close()
             for writer in self._idle:
@@ -109,7 +109,7 @@ class SocketServer:
         if user not in self._allowed:
             self._refused(user)
             await _send(writer, refusal_answer(_unknown_caller(user, self._stranger)))
-            with suppress(TimeoutError, ConnectionError):  # who is still writing when we close would not hear it
+            with suppress(TimeoutError, ConnectionError):  # a caller that still writes when we close would not get it
                 async with asyncio.timeout(_STRANGER_SECONDS):
                     await reader.read(1)
             return
@@ -120,7 +120,7 @@ class SocketServer:
                     message = await self._next(reader, writer)
                 except AttestedError as error:
                     await _send(writer, refusal_answer(error))
-                    return  # the stream is of no use after a frame that was not read
+                    return  # the stream cannot be parsed after a frame that was not read
                 await _send(writer, await self._handler(message))
 
     async def _next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -133,12 +133,12 @@ class SocketServer:
 
 
 def caller_gone() -> Callable[[], bool]:
-    """Return what says, from any thread, whether the caller of the call being handled has hung up."""
+    """Return a function that returns, in any thread, whether the caller of the current call has disconnected."""
     return _gone.get()
 
 
 def peer_user(connection: socket.socket) -> int:
-    """Return the user id of the process at the other end (unix(7), SO_PEERCRED)."""
+    """Return the user id of the peer's process (unix(7), SO_PEERCRED)."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[1])
 
@@ -149,18 +149,18 @@ async def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
 
 
 def _unknown_caller(user: int, reason: Reason) -> KeyServiceError:
-    return KeyServiceError(f"expected root or the user of the service beside this one, got user {user}", reason=reason)
+    return KeyServiceError(f"expected root or the user of the other service, got user {user}", reason=reason)
 
 
-# What is answered: each question by a function, in a thread.
+# The calls: each is handled by a function, in a thread.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
-    """What two processes say to each other: the names of ``request`` and ``response``, whose oneof is ``question``.
+class RpcSchema:
+    """The calls of one socket: the message names of ``request`` and ``response``; ``question`` is the request's oneof.
 
-    A question is the line ``name``_QUESTION of the log, with the fields ``logged`` of the request; ``titles`` holds
-    other words for a question. ``unlogged``: questions that are no line. ``workers``: how many are answered at once.
+    A call is logged as the event ``name``_KIND with the fields ``logged`` of the request; ``titles`` has other words
+    for a kind. ``unlogged``: kinds that are not logged. ``workers``: how many calls are handled at once.
     """
 
     name: str
@@ -175,10 +175,10 @@ class Talk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One question: its ``kind`` (None for none that is known), the whole ``request``, the ``line`` of the log.
+class RpcCall:
+    """One call: its ``kind`` (None if unknown), the whole ``request``, and the ``line`` of the log.
 
-    ``gone`` says, from any thread, whether the caller has hung up.
+    ``gone`` returns, in any thread, whether the caller has disconnected.
     """
 
     kind: str | None
@@ -188,49 +188,49 @@ class Asked:
 
     @property
     def message(self) -> Any:
-        """The message of the question."""
+        """The message of the call's kind."""
         return getattr(self.request, self.kind or "")
 
 
 class RpcService:
-    """Answers the frames of a socket by a table of questions, in threads; every error becomes a refusal."""
+    """Handles the calls of a socket by a table of functions, in threads; every error becomes a refusal."""
 
-    def __init__(self, talk: Talk, answers: Mapping[str, Callable[[Asked, Any], None]], *, log: Log) -> None:
-        """Let the function of a question in ``answers`` fill the response; each is one line of ``log``."""
-        self._talk = talk
+    def __init__(self, schema: RpcSchema, answers: Mapping[str, Callable[[RpcCall, Any], None]], *, log: Log) -> None:
+        """Let the function of a kind in ``answers`` fill the response; each call is one line of ``log``."""
+        self._schema = schema
         self._answers = answers
         self._log = log
-        self._workers = ThreadPoolExecutor(talk.workers, thread_name_prefix=talk.name)
+        self._workers = ThreadPoolExecutor(schema.workers, thread_name_prefix=schema.name)
 
     async def handle(self, data: bytes) -> bytes:
-        """Answer one message."""
+        """Return the response to one message."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, self.answer, data, caller_gone())
 
-    def answer(self, data: bytes, gone: Callable[[], bool] = stays) -> bytes:
-        """Answer one message in this thread; ``gone`` says whether anybody still waits for it."""
-        talk = self._talk
+    def answer(self, data: bytes, gone: Callable[[], bool] = never_gone) -> bytes:
+        """Return the response to one message, in this thread; ``gone``: as in `RpcCall`."""
+        schema = self._schema
         try:
-            request = parse(talk.request, data, limit=talk.question_bytes)
-            kind = request.WhichOneof(talk.question)
-            if kind in talk.unlogged:
-                return self.respond(Asked(kind=kind, request=request, line=Line({}), gone=gone))
-            fields = {name: getattr(request, name) for name in talk.logged}
-            with self._log.request(f"{talk.name}_{talk.titles.get(kind, kind)}", **fields) as line:
-                return self.respond(Asked(kind=kind, request=request, line=line, gone=gone))
+            request = parse(schema.request, data, limit=schema.question_bytes)
+            kind = request.WhichOneof(schema.question)
+            if kind in schema.unlogged:
+                return self.respond(RpcCall(kind=kind, request=request, line=Line({}), gone=gone))
+            fields = {name: getattr(request, name) for name in schema.logged}
+            with self._log.request(f"{schema.name}_{schema.titles.get(kind, kind)}", **fields) as line:
+                return self.respond(RpcCall(kind=kind, request=request, line=line, gone=gone))
         except AttestedError as error:
             return refusal_answer(error)
-        except Exception as error:  # noqa: BLE001 - Log.request has written the story
+        except Exception as error:  # noqa: BLE001 - Log.request has logged the error
             return refusal_answer(SystemFault(type(error).__name__, reason=Reason.INTERNAL))
 
-    def respond(self, asked: Asked) -> bytes:
-        """Return the serialised response to a question; raises what refuses it."""
-        response = message_class(self._talk.response)()
-        answer = self._answers.get(asked.kind or "")
+    def respond(self, call: RpcCall) -> bytes:
+        """Return the serialised response to a call; raises the error that refuses it."""
+        response = message_class(self._schema.response)()
+        answer = self._answers.get(call.kind or "")
         if answer is None:
-            raise Refusal("expected one of the questions of this socket, got another", reason=Reason.MESSAGE_MALFORMED)
-        answer(asked, response)
+            raise Refusal("expected one of the calls of this socket, got another", reason=Reason.MESSAGE_MALFORMED)
+        answer(call, response)
         return bytes(response.SerializeToString())
 
     def close(self) -> None:
-        """End the workers; a job that a question began is not theirs."""
+        """Stop the workers; jobs that a call has started continue."""
         self._workers.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sockets of a relay: read with await while a handshake runs, joined with backpressure once it is over."""
+"""The sockets of a relay: read with await during the handshake, then joined with backpressure."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _PEER_CREDENTIALS = struct.Struct("3i")
 _BUFFER_BYTES = 1 << 16
-"""What may wait here unread; more stays in the kernel, so that its window closes for the sender."""
+"""The most unread bytes in this process; more stays in the kernel, so that TCP slows the sender."""
 
 
 class Wire(asyncio.Protocol):
     """One stream socket.
 
-    First `read` gets what arrives; from `forward` on each piece goes to a function at once, and the other wire is
-    told to pause while this one cannot send.
+    Until `forward` is called, `read` returns the received bytes. From then on every piece is passed to a function, and
+    the other wire pauses while this wire cannot send.
     """
 
     def __init__(self, opened: Callable[[Wire], None] | None = None) -> None:
-        """Call ``opened`` as soon as there is a connection."""
+        """Call ``opened`` when the connection is established."""
         self._opened = opened
         self._buffer = bytearray()
         self._waiter: asyncio.Future[None] | None = None
@@ -44,14 +44,14 @@ class Wire(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         if isinstance(transport, asyncio.Transport):
             self._transport = transport
         if self._opened is not None:
             self._opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what arrives, or keep a bounded amount of it."""
+        """Pass on received bytes, or buffer a bounded amount."""
         if self._sink is not None:
             self._sink(data)
             return
@@ -61,11 +61,11 @@ class Wire(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        """Treat a half-closed peer as gone: neither TLS nor HTTP/2 has half-closed connections here."""
+        """Treat a half-closed connection as closed: neither TLS nor HTTP/2 uses half-closed connections here."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let readers and whoever waits for the end know."""
+        """Wake up readers, and resolve `closed`."""
         del exc
         self._ended = True
         self._wake()
@@ -73,12 +73,12 @@ class Wire(asyncio.Protocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """Stop the source of what we send: our peer reads too slowly."""
+        """Pause the wire whose data we send, since our peer reads too slowly."""
         if self._feeder is not None:
             self._feeder.pause()
 
     def resume_writing(self) -> None:
-        """Let the source go on."""
+        """Resume the wire whose data we send."""
         if self._feeder is not None:
             self._feeder.resume()
 
@@ -101,11 +101,11 @@ class Wire(asyncio.Protocol):
         return process
 
     async def read(self) -> bytes:
-        """Return what has arrived, at least one byte; raises `TransportError` CONNECTION_CLOSED at the end."""
+        """Return the received bytes, at least one; raises `TransportError` CONNECTION_CLOSED at the end."""
         while not self._buffer:
             if self._ended or self._transport is None or self._transport.is_closing():
                 raise TransportError(
-                    "expected more from the other side, it closed the connection",
+                    "expected more data from the peer, it closed the connection",
                     reason=Reason.CONNECTION_CLOSED,
                     retryable=True,
                 )
@@ -117,12 +117,12 @@ class Wire(asyncio.Protocol):
         return data
 
     def write(self, data: bytes) -> None:
-        """Send ``data``, now or when the peer takes it."""
+        """Send ``data`` now or when the peer reads it."""
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def forward(self, sink: Callable[[bytes], None], *, feeder: Wire) -> None:
-        """From now on hand everything to ``sink``; ``feeder`` pauses while we cannot send."""
+        """From now on pass all received bytes to ``sink``; pause ``feeder`` while we cannot send."""
         self._feeder = feeder
         self._sink = sink
         if self._buffer:
@@ -132,17 +132,17 @@ class Wire(asyncio.Protocol):
         self.resume()
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading until `resume`."""
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Continue to read."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self, *, linger_seconds: float) -> None:
-        """Send what is waiting and close; a peer that does not take it within ``linger_seconds`` is cut off."""
+        """Send what is buffered and close; abort if the peer does not read it within ``linger_seconds``."""
         if self._transport is None or self._ended:
             return
         self._transport.close()
@@ -160,22 +160,22 @@ class Wire(asyncio.Protocol):
 
 
 class Splice:
-    """A TLS wire and a plain wire joined: what ends on one side ends on the other."""
+    """A TLS wire and a plain wire, joined: the end of one closes the other."""
 
     def __init__(self, session: TlsSession, network: Wire, local: Wire) -> None:
         """Join ``network``, on which ``session`` has completed its handshake, with ``local``."""
         self._session = session
         self._network = network
         self._local = local
-        self._hears = True
+        self._reads = True
         self.error: TransportError | None = None
 
-    def hear_no_more(self) -> None:
-        """Carry what is still to be answered, and nothing more of what arrives from the network."""
-        self._hears = False
+    def stop_reading(self) -> None:
+        """Ignore what arrives from the network from now on; responses are still sent."""
+        self._reads = False
 
     async def run(self, *, seconds: float | None, linger_seconds: float) -> None:
-        """Carry bytes until one side ends, or ``seconds`` have passed; then close both."""
+        """Transfer bytes until one side ends or ``seconds`` have passed, then close both."""
         self._network.forward(self._inbound, feeder=self._local)
         self._inbound(b"")
         self._local.forward(self._outbound, feeder=self._network)
@@ -192,7 +192,7 @@ class Splice:
             self._local.close(linger_seconds=linger_seconds)
 
     def _inbound(self, ciphertext: bytes) -> None:
-        if not self._hears:
+        if not self._reads:
             return
         try:
             if ciphertext:

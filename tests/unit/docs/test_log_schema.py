@@ -41,7 +41,7 @@ CALL = {
     "detail": "expected another value",
     "seconds": 0.5,
 }
-TALKS = [rpc._TALK, machine_socket._WITNESS, machine_socket._INIT, machine_socket._RECOVERY]
+SCHEMAS = [rpc._SCHEMA, machine_socket._WITNESS, machine_socket._INIT, machine_socket._RECOVERY]
 OF_CONNECTIONS = {"connection_broken", "connection_failed", "peer_rejected"}
 """Which event it is, `Listener._note` is told."""
 
@@ -59,13 +59,13 @@ def written() -> dict[str, list[tuple[str, frozenset[str], bool]]]:
 def answered() -> set[str]:
     """Return the events of the questions that are asked over unix sockets."""
     return {
-        f"{talk.name}_{talk.titles.get(kind, kind)}"
-        for talk in TALKS
+        f"{schema.name}_{schema.titles.get(kind, kind)}"
+        for schema in SCHEMAS
         for kind in [
-            *(one.name for one in message_class(talk.request).DESCRIPTOR.oneofs_by_name[talk.question].fields),
+            *(one.name for one in message_class(schema.request).DESCRIPTOR.oneofs_by_name[schema.question].fields),
             None,
         ]
-        if kind not in talk.unlogged
+        if kind not in schema.unlogged
     }
 
 

@@ -96,12 +96,12 @@ async def test_a_caller_keeps_its_connection_and_replaces_one_that_was_closed(be
 
 async def test_a_caller_that_keeps_nothing_takes_a_connection_for_each_call(bed: Bed) -> None:
     await bed.start()
-    service = Service(path=bed.path, whose="a service", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=5.0)
+    service = Service(path=bed.path, name="a service", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=5.0)
     caller = Caller(service, response_name=RESPONSE)
     for _unused in range(2):
         message = message_class(REQUEST)()
         message.health.SetInParent()
-        await caller.ask(message)
+        await caller.call(message)
     first, second = bed.connections
     assert first != second
 

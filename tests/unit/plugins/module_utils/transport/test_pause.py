@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import RETRY_METADATA, told_pause
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import (
+    RETRY_METADATA,
+    requested_pause,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import RETRY_HEADER
 
 
@@ -23,11 +26,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc
     ],
 )
 def test_what_is_told_is_read_with_care(told: str | bytes, seconds: float) -> None:
-    assert told_pause({RETRY_METADATA: told}) == seconds
+    assert requested_pause({RETRY_METADATA: told}) == seconds
 
 
 def test_silence_is_no_pause() -> None:
-    assert told_pause({"other": "1500"}) == 0.0
+    assert requested_pause({"other": "1500"}) == 0.0
 
 
 def test_our_services_say_it_under_this_name() -> None:

@@ -21,10 +21,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix
     answer_of,
     call_and_wait,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import RpcService, Talk
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import RpcSchema, RpcService
 
 REQUEST, RESPONSE = "attested.v1.InitSocketRequest", "attested.v1.InitSocketResponse"
-TALK = Talk(
+SCHEMA = RpcSchema(
     name="init",
     request=REQUEST,
     response=RESPONSE,
@@ -59,7 +59,7 @@ def stream():
 
 
 def service(stream, **answers):
-    return RpcService(TALK, answers, log=Log(stream, as_json=True, clock=SystemClock()))
+    return RpcService(SCHEMA, answers, log=Log(stream, as_json=True, clock=SystemClock()))
 
 
 def question(kind, **fields):
@@ -153,9 +153,7 @@ def test_a_caller_that_waits_is_told_of_an_answer_that_ends_early(tmp_path, sent
         listener.listen()
         answering = threading.Thread(target=answer)
         answering.start()
-        there = Service(
-            path=tmp_path / "s", whose="the witness", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=5.0
-        )
+        there = Service(path=tmp_path / "s", name="the witness", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=5.0)
         with pytest.raises(AttestedError) as caught:
             call_and_wait(there, message_class(REQUEST)())
         answering.join()
