@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every program and module is built on: files, processes, time, documents, logs."""
+"""The base of all programs and modules: files, processes, time, documents, logs."""

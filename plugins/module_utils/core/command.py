@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs of the machine: argv lists, C locale, a time limit, secrets on stdin only.
+"""Run programs: argv lists, C locale, a time limit, secrets on stdin only.
 
-The one file of the collection that starts processes.
+This is the only file of the collection that starts processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STOP_SECONDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """How a program ended: its argv, exit code and output."""
+    """The result of a program: its argv, exit code and output."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -36,7 +36,7 @@ class CommandResult:
 
 
 class Runner(Protocol):
-    """Runs programs; `SystemRunner` for real, a recorder in unit tests."""
+    """Runs programs: `SystemRunner`, or a recorder in unit tests."""
 
     def run(
         self,
@@ -51,19 +51,19 @@ class Runner(Protocol):
 
 
 class Follower(Protocol):
-    """Runs a program that takes long and tells how far it is; `SystemRunner` for real."""
+    """Runs a long program and passes on its output line by line: `SystemRunner`, or a fake in unit tests."""
 
     def follow(
         self, argv: Sequence[str], *, stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
     ) -> None:
-        """Run ``argv`` and hand on each line of its output; an exit code other than 0 raises `SystemFault`."""
+        """Run ``argv`` and call ``on_line`` for each line of output; a non-zero exit code raises `SystemFault`."""
 
 
 class Starter(Protocol):
-    """Keeps a program running for as long as a block lasts; `SystemRunner` for real."""
+    """Keeps a program running during a ``with`` block: `SystemRunner`, or a fake in unit tests."""
 
     def started(self, argv: Sequence[str]) -> contextlib.AbstractContextManager[None]:
-        """Start ``argv`` and end it with the block."""
+        """Start ``argv``, and stop it at the end of the block."""
 
 
 class SystemRunner:
@@ -103,9 +103,9 @@ class SystemRunner:
     def follow(
         self, argv: Sequence[str], *, stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
     ) -> None:
-        """Run ``argv``, whose input is less than a pipe holds, and hand on its output line by line as it comes.
+        """Run ``argv`` and call ``on_line`` for each line of its output at once.
 
-        Raises COMMAND_MISSING, COMMAND_TIMEOUT, COMMAND_FAILED.
+        ``stdin`` must fit into a pipe's buffer. Raises COMMAND_MISSING, COMMAND_TIMEOUT, COMMAND_FAILED.
         """
         words = tuple(argv)
         try:
@@ -118,14 +118,14 @@ class SystemRunner:
             )
         except OSError as error:
             raise SystemFault(f"cannot start {words[0]}: {error.strerror}", reason=Reason.COMMAND_MISSING) from error
-        said, late = _followed(process, stdin, on_line, timeout_seconds)
+        output, late = _followed(process, stdin, on_line, timeout_seconds)
         if late:
             raise SystemFault(f"{words[0]} did not end within {timeout_seconds:g} s", reason=Reason.COMMAND_TIMEOUT)
-        _checked(CommandResult(argv=words, returncode=process.returncode, stdout=said, stderr=b""))
+        _checked(CommandResult(argv=words, returncode=process.returncode, stdout=output, stderr=b""))
 
     @contextlib.contextmanager
     def started(self, argv: Sequence[str]) -> Iterator[None]:
-        """Start ``argv``, whose output is dropped, and end it with the block; raises COMMAND_MISSING."""
+        """Start ``argv`` without its output, and stop it at the end of the block; raises COMMAND_MISSING."""
         words, silent = tuple(argv), subprocess.DEVNULL
         try:
             process = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent)
@@ -145,7 +145,7 @@ class SystemRunner:
 def _followed(
     process: subprocess.Popen[bytes], stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
 ) -> tuple[bytes, bool]:
-    """Return the end of what ``process`` said once it has ended, and whether it was ended for being late."""
+    """Return the last output of ``process`` after its end, and whether it was killed at the time limit."""
     late = threading.Event()
 
     def end() -> None:
@@ -155,7 +155,7 @@ def _followed(
     timer = threading.Timer(timeout_seconds, end)
     timer.daemon = True
     timer.start()
-    said = b""
+    output = b""
     try:
         with process, contextlib.suppress(BrokenPipeError):
             stdin_pipe, stdout_pipe = process.stdin, process.stdout
@@ -163,18 +163,18 @@ def _followed(
                 stdin_pipe.write(stdin)
                 stdin_pipe.close()
             for line in stdout_pipe or ():
-                said = (said + line)[-_TAIL:]
+                output = (output + line)[-_TAIL:]
                 on_line(line.decode("utf-8", "replace").rstrip("\n"))
     finally:
         timer.cancel()
-    return said, late.is_set()
+    return output, late.is_set()
 
 
 def _checked(result: CommandResult) -> CommandResult:
     if result.returncode == 0:
         return result
-    said = (result.stderr or result.stdout).decode("utf-8", "replace").strip()[-_TAIL:]
+    output = (result.stderr or result.stdout).decode("utf-8", "replace").strip()[-_TAIL:]
     raise SystemFault(
-        f"expected {' '.join(result.argv[:3])} to succeed, it ended with {result.returncode}: {said or 'no output'}",
+        f"expected {' '.join(result.argv[:3])} to succeed, it ended with {result.returncode}: {output or 'no output'}",
         reason=Reason.COMMAND_FAILED,
     )

@@ -1,13 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""YAML and JSON that others wrote: plain data only, bounded before and while it is read, with one kind of error.
+"""Read YAML and JSON of other parties: plain data only, bounded before and during parsing, with one kind of error.
 
-The libraries trust their input more than we do: an alias lets a small text unfold into a large one, the last of two
-equal keys wins, thirty thousand brackets cost half a minute, a tag chooses a type, a date of the year 0 and a number of
-five thousand digits raise what nobody expects. Here both formats give text, numbers, true, false, null, lists and
-mappings, and nothing else; what looks like a date stays text. Every text from outside of a node's own state is read by
-`load_documents`, `load_document` or `load_json`.
+The libraries trust their input too much: with aliases a small text becomes large data, the last of two equal keys wins,
+thirty thousand brackets take half a minute, a tag chooses a type, and dates of the year 0 or numbers of five thousand
+digits raise unexpected errors. Here both formats give only text, numbers, true, false, null, lists and mappings; dates
+stay text. `load_documents`, `load_document` and `load_json` read every text that is not a node's own state.
 """
 
 from __future__ import annotations
@@ -24,43 +23,43 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
 MAX_BYTES = 1 << 20
-"""The bound of a text where its reader gives no other; a profile with a thousand events has about 200 KiB."""
+"""The default limit of a text; a profile with a thousand events has about 200 KiB."""
 MAX_DEPTH = 32
-"""How deep lists and mappings may stand in one another; our deepest document has eight."""
+"""The maximum nesting of lists and mappings; our deepest document has eight levels."""
 MAX_NODES = 50_000
-"""How many values a text of YAML may hold: PyYAML makes an object of each, a third of a second for so many."""
+"""The maximum number of values in a YAML text; PyYAML needs a third of a second for so many objects."""
 MAX_ANSWER_BYTES = 64 << 20
-"""The bound of what a whole list of the Kubernetes API may have."""
+"""The limit of a complete list of the Kubernetes API."""
 MAX_ANSWER_LEVELS = 128
-"""How deep an object of the Kubernetes API may be: the schema of a definition has thirty levels of its own."""
+"""The maximum nesting of an object of the Kubernetes API; the schema of a CRD alone has thirty levels."""
 MAX_DOCUMENTS = 1000
-"""How many documents may stand in one text of YAML."""
+"""The maximum number of documents in one YAML text."""
 
 _MAX_NUMBER = 32
 _BRACKETS = re.compile(r"[\[\]{}]")
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_HALF_LETTER = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TAG = "tag:yaml.org,2002:"
 
 
 def load_documents(text: str | bytes, *, limit: int = MAX_BYTES) -> list[Any]:
-    """Return the YAML documents in ``text``, empty ones left out; raises `ValueError` and nothing else.
+    """Return the YAML documents in ``text`` without empty ones; raises only `ValueError`.
 
-    At most ``limit`` bytes of UTF-8, `MAX_DEPTH` levels, `MAX_NODES` values and `MAX_DOCUMENTS`; libyaml reads them
-    where it is there.
+    The text has at most ``limit`` bytes of UTF-8, `MAX_DEPTH` levels, `MAX_NODES` values and `MAX_DOCUMENTS`; libyaml
+    parses it if it is installed.
     """
     plain = _decoded(text, limit)
-    require_shallow(plain, levels=MAX_DEPTH)  # texts of ours hold few, and all closed
+    require_shallow(plain, levels=MAX_DEPTH)  # valid texts have few brackets, all closed
     try:
         events = yaml.parse(plain, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
         return [document for document in _Reader(events).documents() if document is not None]
     except yaml.YAMLError as error:
-        problem = _told(error)
-    raise ValueError(problem)  # outside of the handler: a cause would carry the text, which may hold a secret
+        problem = _problem_of(error)
+    raise ValueError(problem)  # outside of the handler: a cause would carry the text, which may contain a secret
 
 
 def load_document(text: str | bytes, *, limit: int = MAX_BYTES) -> Any:
-    """Return the one YAML document in ``text``, None where it is empty; raises `ValueError` and nothing else."""
+    """Return the only YAML document in ``text``, None if the text is empty; raises only `ValueError`."""
     found = load_documents(text, limit=limit)
     if len(found) > 1:
         raise ValueError(f"{len(found)} documents in one text")
@@ -68,37 +67,38 @@ def load_document(text: str | bytes, *, limit: int = MAX_BYTES) -> Any:
 
 
 def load_json(text: str | bytes, *, limit: int = MAX_BYTES, levels: int = MAX_DEPTH) -> Any:
-    """Return the value that ``text`` spells in JSON; raises `ValueError` and nothing else.
+    """Return the JSON value of ``text``; raises only `ValueError`.
 
-    At most ``limit`` bytes of UTF-8 and ``levels`` of lists and objects; no member twice, no number that is none or
-    has too many digits, no half of a letter. The values take at most thirty times the text's memory.
+    The text has at most ``limit`` bytes of UTF-8 and ``levels`` of lists and objects. Duplicate members, numbers that
+    are not finite or have too many digits, and lone surrogates are refused. The values take at most thirty times the
+    text's memory.
     """
     plain = _decoded(text, limit)
     if plain.count("[") + plain.count("{") > levels:
         require_shallow(_STRINGS.sub("", plain), levels=levels)
     try:
         value = _decoder().decode(plain)
-        if "\\u" in plain and _HALF_LETTER.search(plain):
-            json.dumps(value, ensure_ascii=False).encode()  # raises for what no text can hold
+        if "\\u" in plain and _SURROGATE.search(plain):
+            json.dumps(value, ensure_ascii=False).encode()  # raises for a lone surrogate
     except json.JSONDecodeError as error:
         problem = f"{error.msg}, line {error.lineno}, column {error.colno}"
     except UnicodeEncodeError:
-        problem = "half of a letter in a text"
+        problem = "a lone surrogate in a text"
     else:
         return value
     raise ValueError(problem)  # as above
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object, as ``object_pairs_hook`` of `json.loads`; raises `ValueError` for a twin."""
+    """Return a JSON object's members (``object_pairs_hook`` of `json.loads`); raises `ValueError` for duplicates."""
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a member stands twice in one object")
+        raise ValueError("a member twice in one object")
     return members
 
 
 def require_shallow(text: str, *, levels: int) -> None:
-    """Count brackets before anything else does, wherever they stand; raises `ValueError` for more open ones."""
+    """Raise `ValueError` if more than ``levels`` brackets are open at once, in strings too, before parsing."""
     depth = 0
     for letter in _BRACKETS.findall(text):
         if letter in "[{":
@@ -136,12 +136,12 @@ def _integer(digits: str) -> int:
 def _fraction(digits: str) -> float:
     number = float(digits) if len(digits) <= _MAX_NUMBER else math.inf
     if not math.isfinite(number):
-        raise ValueError("a number that is none, or has too many digits")
+        raise ValueError("a number that is not finite, or has too many digits")
     return number
 
 
 class _Reader:
-    """Makes plain data of a parser's events, one at a time, so that nothing is made of what comes after a fault."""
+    """Builds plain data from a parser's events one by one, so that nothing after an error is processed."""
 
     def __init__(self, events: Iterator[yaml.Event]) -> None:
         self._events = events
@@ -202,20 +202,20 @@ class _Reader:
             raise _refused("a merge, which is not allowed here", event)
         if kind in {"int", "float"} and len(event.value) > _MAX_NUMBER:
             raise _refused("a number with too many digits", event)
-        if kind not in {"null", "bool", "int", "float"}:  # what looks like a date is a text
+        if kind not in {"null", "bool", "int", "float"}:  # dates stay text
             return event.value
         node = yaml.ScalarNode(tag, event.value)
         try:
             value = getattr(self._made, f"construct_yaml_{kind}")(node)
-        except ValueError:  # 0x, 0b and the like, which the resolver takes for numbers
-            raise _refused("a number that is none", event) from None
+        except ValueError:  # 0x, 0b and similar texts, which the resolver takes for numbers
+            raise _refused("an invalid number", event) from None
         if isinstance(value, float) and not math.isfinite(value):
-            raise _refused("a number that is none", event)
+            raise _refused("a number that is not finite", event)
         return value
 
 
-def _told(error: yaml.YAMLError) -> str:
-    """Return the problem and its place, without the line of the text that PyYAML shows."""
+def _problem_of(error: yaml.YAMLError) -> str:
+    """Return the problem and its position, without the line of the text that PyYAML shows."""
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or "no YAML")
     return problem if mark is None else f"{problem}, line {mark.line + 1}, column {mark.column + 1}"

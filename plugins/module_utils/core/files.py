@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files: whole or not at all, with their mode from the first byte on."""
+"""Write files atomically, with their mode from the first byte on; named locks; checks for tmpfs and swap."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def read_bytes(path: str | Path, *, limit: int = 1 << 20) -> bytes:
 
 
 def write_atomic(path: str | Path, data: bytes, *, mode: int = 0o600, owner: tuple[int, int] | None = None) -> bool:
-    """Write ``data`` to ``path`` by rename and return whether anything changed.
+    """Write ``data`` to ``path`` by rename and return whether anything changed; raises FILE_UNUSABLE.
 
-    ``mode`` and ``owner`` (uid, gid) hold before the first byte is written; a crash leaves the old file.
+    ``mode`` and ``owner`` (uid, gid) are set before the first byte is written; a crash leaves the old file.
     """
     target = Path(path)
     if _is_current(target, data, mode, owner):
@@ -49,7 +49,7 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = 0o600, owner: tup
 
 
 def make_directory(path: str | Path, *, mode: int = 0o700) -> None:
-    """Make the directory ``path`` and those above it, where they are absent; raises FILE_UNUSABLE."""
+    """Make the directory ``path`` and its parents if they are missing; raises FILE_UNUSABLE."""
     try:
         Path(path).mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +57,7 @@ def make_directory(path: str | Path, *, mode: int = 0o700) -> None:
 
 
 def place_link(link: Path, name: str) -> None:
-    """Make ``link`` lead to ``name``, by rename: whoever looks finds the old one or the new; raises FILE_UNUSABLE."""
+    """Make the symbolic link ``link`` to ``name`` atomically, by rename; raises FILE_UNUSABLE."""
     fresh = link.with_name(f".{link.name}.new")
     try:
         fresh.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ def place_link(link: Path, name: str) -> None:
 
 
 def remove(path: str | Path) -> bool:
-    """Remove the file ``path`` if it is there; return whether it was."""
+    """Remove the file ``path`` if it exists; return whether it did. Raises FILE_UNUSABLE."""
     try:
         Path(path).unlink()
     except FileNotFoundError:
@@ -106,28 +106,28 @@ def _replace(target: Path, data: bytes, mode: int, owner: tuple[int, int] | None
         raise
 
 
-# One lock for each name: who works on one thing waits for nobody who works on another.
+# One lock for each name, so that work under different names does not wait.
 
 
 @dataclass(slots=True)
 class _Lock:
-    """A lock, and how many hold it or wait for it."""
+    """A lock, and the number of threads that hold it or wait for it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
 
 
 class NamedLocks:
-    """Locks by name. One is there only while somebody holds it or waits for it, so there are no more than calls."""
+    """Locks by name; a lock exists only while a thread holds it or waits for it, so their number is bounded."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without locks."""
         self._guard = threading.Lock()
         self._locks: dict[str, _Lock] = {}
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Hold the lock of ``name``, once nobody else does."""
+        """Wait for the lock of ``name`` and hold it."""
         with self._guard:
             mine = self._locks.setdefault(name, _Lock())
             mine.users += 1
@@ -141,13 +141,13 @@ class NamedLocks:
                     del self._locks[name]
 
 
-# Memory-only directories: where a secret may lie while a phase needs it.
+# Directories in memory, the only place where a secret may be stored while a phase needs it.
 
 _MEMORY_TYPES = frozenset({"tmpfs", "ramfs"})
 
 
 def require_tmpfs(path: str | Path, *, mounts: str | Path = "/proc/self/mounts") -> Path:
-    """Return ``path`` resolved if its file system lives in memory, else raise NOT_TMPFS.
+    """Return ``path`` resolved if its file system is in memory, else raise NOT_TMPFS.
 
     ``mounts`` is a table as in fstab(5); the longest mount point that is a parent of ``path`` decides.
     """
@@ -159,7 +159,7 @@ def require_tmpfs(path: str | Path, *, mounts: str | Path = "/proc/self/mounts")
 
 
 def mount_kind(path: str | Path, *, mounts: str | Path = "/proc/self/mounts") -> str:
-    """Return the type of the file system that ``path`` lies on, as fstab(5) names it."""
+    """Return the type of the file system of ``path``, as in fstab(5)."""
     return _filesystem_of(Path(path).resolve(), Path(mounts).read_text(encoding="utf-8"))
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time, passed in so that tests decide it."""
+"""The clock and random numbers, passed as arguments so that tests can set them; and the installed release."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """What a part needs to know of time."""
+    """The time functions that the code needs."""
 
     def now(self) -> datetime:
-        """Wall clock, UTC, for dates in certificates and records."""
+        """Return the time in UTC, for dates in certificates and records."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for deadlines."""
+        """Return seconds that never decrease, for deadlines."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait ``seconds``."""
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's clock."""
 
     def now(self) -> datetime:
-        """Wall clock, UTC."""
+        """Return the time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point of this boot."""
+        """Return the seconds since a fixed point of this boot."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -45,21 +45,21 @@ class SystemClock:
 
 
 def span(seconds: float) -> str:
-    """Return ``seconds`` for a person, in the largest unit of which there are at least two: ``364 d``, ``90 min``."""
+    """Return ``seconds`` for display, in the largest unit with a value of at least two: ``364 d``, ``90 min``."""
     for name, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {name}"
     return f"{seconds:.0f} s"
 
 
-# Random bytes, passed in so that tests decide them.
+# Random bytes, passed as an argument so that tests can set them.
 
 Item = TypeVar("Item")
 _BYTES = 8
 
 
 class Random(Protocol):
-    """A source of bytes that nobody can guess."""
+    """A source of unpredictable bytes."""
 
     def token(self, size: int) -> bytes:
         """Return ``size`` random bytes."""
@@ -74,22 +74,22 @@ class SystemRandom:
 
 
 def uniform(random: Random, *, below: float) -> float:
-    """Return a number from 0 up to, but not, ``below``, each as likely as any other."""
+    """Return a uniformly distributed number from 0 (included) to ``below`` (excluded)."""
     return int.from_bytes(random.token(_BYTES), "big") / (1 << 8 * _BYTES) * below
 
 
 def shuffled(random: Random, items: Iterable[Item]) -> list[Item]:
-    """Return ``items`` in an order of which each is as likely as any other."""
+    """Return ``items`` in random order, all orders equally likely."""
     return [item for _drawn, item in sorted(((random.token(_BYTES), item) for item in items), key=lambda pair: pair[0])]
 
 
-# Which release this is, for ``--version`` and the health of a service.
+# The installed release, for ``--version`` and the health of a service.
 
 _DISTRIBUTION = "attested-kubernetes"
 
 
 def release() -> str:
-    """Return the version of the installed wheel, or ``source tree`` where it is run from a checkout."""
+    """Return the version of the installed wheel, or ``source tree`` in a checkout."""
     try:
         return metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`installed`: the work of a module, done by the wheel in the node's environment (docs/adr/0064).
+"""`installed`: run the work of a module by the wheel in the node's environment (docs/adr/0064).
 
-Ansible ships the files that a module imports by name, so a module that imports little ships little. Everything else is
-on the node already: `prepare` installs the wheel of this collection there.
+Ansible ships the files that a module imports by name, so a module with few imports ships few files. The node has the
+other files already, since `prepare` installs the wheel of this collection there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .module import Run
 
 VERSION = "0.1.0"
-"""Of this collection; a test compares it with galaxy.yml."""
+"""The version of this collection; a test compares it with galaxy.yml."""
 
 _DISTRIBUTION = "attested-kubernetes"
 _NAMESPACE = "ansible_collections"
@@ -35,37 +35,37 @@ _UTILS = f"{_NAMESPACE}.attested.kubernetes.plugins.module_utils"
 def installed(work: str) -> Run:
     """Return the function ``work`` ("node.rotation:run_info"), which is imported when it is called.
 
-    In Ansible's archive of a module, which lacks the file, it is the function of the installed wheel, and raises
-    DEPENDENCY_MISSING without the wheel, COLLECTION_DIFFERS unless it has exactly this version.
+    If the file is missing, as in Ansible's archive of a module, the function of the installed wheel runs. It raises
+    DEPENDENCY_MISSING without the wheel, and COLLECTION_DIFFERS if the wheel has another version.
     """
     file, _colon, function = work.partition(":")
     name = f"{_UTILS}.{file}"
 
     def run(params: Mapping[str, Any], check_mode: bool) -> Result:
-        if _is_here(name):
+        if _has_module(name):
             result: Result = getattr(import_module(name), function)(params, check_mode)
             return result
         _leave_archive()
-        theirs = import_module(f"{_UTILS}.errors").AttestedError
+        wheel_error = import_module(f"{_UTILS}.errors").AttestedError
         try:
             result = getattr(import_module(name), function)(params, check_mode)
-        except theirs as error:  # a class of its own, since it comes from another file
+        except wheel_error as error:  # not our class, since it is imported from another file
             raise AttestedError(error.message, reason=Reason[error.code], hint=error.hint) from error
         return result
 
     return run
 
 
-def _is_here(name: str) -> bool:
-    """Say whether the tree that this file belongs to has the module ``name``."""
+def _has_module(name: str) -> bool:
+    """Return whether the tree of this file has the module ``name``."""
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # not even its package
+    except ModuleNotFoundError:  # its package is missing too
         return False
 
 
 def _leave_archive() -> None:
-    """Let later imports of this collection come from the wheel; raises DEPENDENCY_MISSING, COLLECTION_DIFFERS."""
+    """Make later imports of this collection use the wheel; raises DEPENDENCY_MISSING, COLLECTION_DIFFERS."""
     try:
         found = metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:

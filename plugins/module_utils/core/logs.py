@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The log of a service: one line an event, one canonical line a request.
+"""The log of a service: one line for each event, one line for each request.
 
-JSON under systemd, key=value on a terminal. Values are numbers, booleans and text; anything else, bytes above all,
-appears as its kind and size only, so that no key can slip in. Whatever a peer calls itself stays on its line.
+JSON under systemd, key=value on a terminal. Values are numbers, booleans and text. Other values, bytes above all,
+appear only as type and size, so that no key gets into the log. Text of a peer cannot begin a new line.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Value: TypeAlias = "str | float | bool | None"
 
 
 class Line:
-    """The canonical line of one request while it is being handled."""
+    """The log line of one request while it is handled."""
 
     def __init__(self, fields: dict[str, Value]) -> None:
-        """Begin with ``fields``."""
+        """Start with ``fields``."""
         self.fields = fields
 
     def set(self, **fields: Value) -> None:
-        """Add to the line; the last value of a name counts."""
+        """Add fields to the line; the last value of a name counts."""
         self.fields.update(fields)
 
 
@@ -46,14 +46,14 @@ class Log:
     """Writes events to one stream."""
 
     def __init__(self, stream: TextIO, *, as_json: bool, clock: Clock) -> None:
-        """Write to ``stream``; `open_log` chooses for a service."""
+        """Write to ``stream``; `open_log` returns the log of a service."""
         self._stream = stream
         self._as_json = as_json
         self._clock = clock
         self._observers: list[Callable[[str, Mapping[str, Value]], None]] = []
 
     def observed_by(self, observer: Callable[[str, Mapping[str, Value]], None]) -> None:
-        """Let ``observer`` hear the name and the fields of every line."""
+        """Call ``observer`` with the name and the fields of every line."""
         self._observers.append(observer)
 
     def event(self, name: str, /, **fields: Value) -> None:
@@ -67,7 +67,7 @@ class Log:
 
     @contextmanager
     def request(self, name: str, /, **fields: Value) -> Iterator[Line]:
-        """Write the one line of a request when it ends: outcome, reason, seconds; errors go on to the caller."""
+        """Write one line when the request ends, with outcome, reason and seconds; errors are raised again."""
         line = Line(dict(fields))
         begun = self._clock.monotonic()
         try:
@@ -96,7 +96,7 @@ class Log:
 
 
 def open_log(*, stream: TextIO | None = None, environ: Mapping[str, str] | None = None) -> Log:
-    """Return the log of this process: JSON unless it writes to a terminal without systemd behind it."""
+    """Return the log of this process: JSON, unless it writes to a terminal and not to systemd's journal."""
     target = stream or sys.stderr
     under_systemd = "JOURNAL_STREAM" in (os.environ if environ is None else environ)
     return Log(target, as_json=under_systemd or not target.isatty(), clock=SystemClock())

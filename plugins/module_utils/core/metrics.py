@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures of a service in Prometheus' words, and the loopback pages `/metrics`, `/healthz`, `/readyz`.
+"""Prometheus metrics of a service, and the loopback pages `/metrics`, `/healthz`, `/readyz`.
 
-Counters come from the log: whatever is one line there is counted by event, outcome and reason, all of which are words
-of ours, so that no peer can make a new time series. Nothing secret is counted.
+Counters come from the log: each line is counted by event, outcome and reason. These labels have fixed values, so that
+no peer can create a time series. No secret is counted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PAGE_SECONDS = 5.0
 
 
 class Metrics:
-    """The figures of one service; ``service`` (join, key) is part of every name."""
+    """The metrics of one service; ``service`` (join, key) is part of every name."""
 
     def __init__(self, service: str) -> None:
-        """Begin at zero; raises DEPENDENCY_MISSING where prometheus_client is not installed."""
+        """Start at zero; raises DEPENDENCY_MISSING if prometheus_client is not installed."""
         self._prefix = f"attested_{service}"
         self._registry = prometheus.CollectorRegistry(auto_describe=True)
         self._events = prometheus.Counter(
@@ -58,15 +58,15 @@ class Metrics:
             self._seconds.labels(event=event).observe(seconds)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show ``value()`` as ``attested_<service>_<name>`` whenever somebody asks."""
+        """Show ``value()`` as ``attested_<service>_<name>`` at each scrape."""
         prometheus.Gauge(f"{self._prefix}_{name}", text, registry=self._registry).set_function(value)
 
     def gauge_each(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
-        """Show one value for each word that ``values()`` knows; they must be names that an admin gave."""
+        """Show one value for each key of ``values()``; the keys must be names that an admin chose."""
         full = f"{self._prefix}_{name}"
 
         class Each:
-            """Asked at each exposition, so that a name that is gone shows nothing."""
+            """Collects at each scrape, so that removed names have no value."""
 
             def collect(self) -> Iterable[Any]:
                 found = prometheus.metrics_core.GaugeMetricFamily(full, text, labels=(label,))
@@ -77,22 +77,22 @@ class Metrics:
         self._registry.register(Each())
 
     def exposition(self) -> bytes:
-        """Return all figures as Prometheus reads them."""
+        """Return all metrics in Prometheus' text format."""
         return bytes(prometheus.generate_latest(self._registry))
 
 
 def known_reason(code: str) -> str:
-    """Return ``code`` where it is one of ours, ``other`` where it is not, nothing where there is none."""
+    """Return ``code`` if it is one of our reason codes, ``other`` if it is not, and nothing if it is empty."""
     return code if code in Reason.__members__ else "other" if code else ""
 
 
-# Figures of a program that ends: a file that node_exporter shows (docs/adr/0079). Written here, since a worker has no
-# prometheus_client.
+# Metrics of a program that ends: a file for node_exporter (docs/adr/0079). Written without prometheus_client, which
+# workers do not have.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One gauge: its values by the labels of each, which are words of ours."""
+    """One gauge: its values by their labels, which have fixed values."""
 
     name: str
     text: str
@@ -100,7 +100,7 @@ class Figure:
 
 
 def figures_file(figures: Iterable[Figure]) -> bytes:
-    """Return ``figures`` in Prometheus' text format; a figure without a value is left out."""
+    """Return ``figures`` in Prometheus' text format; gauges without a value are left out."""
     return "".join(_written(figure) for figure in figures if figure.values).encode()
 
 
@@ -114,17 +114,17 @@ def _written(figure: Figure) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer: HTTP status and text."""
+    """One response: HTTP status and text."""
 
     status: int
     text: bytes
 
 
 class Pages:
-    """A small HTTP server on loopback that shows pages by their paths, each in a thread of its own."""
+    """A small HTTP server on loopback that serves pages by their paths, each request in its own thread."""
 
     def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
-        """Show ``pages``; any other path is 404."""
+        """Serve ``pages``; any other path is 404."""
         self._pages = dict(pages)
         self._server: ThreadingHTTPServer | None = None
 
@@ -141,7 +141,7 @@ class Pages:
         return int(self._server.server_address[1])
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -150,7 +150,7 @@ class Pages:
         pages = self._pages
 
         class Handler(BaseHTTPRequestHandler):
-            """Answers GET; says nothing of itself."""
+            """Serves GET without naming server and Python version."""
 
             timeout = _PAGE_SECONDS
             server_version = "attested"
@@ -165,20 +165,20 @@ class Pages:
                 self.wfile.write(page.text)
 
             def log_message(self, *_unused: Any) -> None:
-                """Keep the service's log to itself."""
+                """Log nothing, since the log has only the service's own lines."""
 
         return Handler
 
 
 def health_page(sentence: str, *, is_good: bool = True) -> Page:
-    """Return 200 or 503 with what ``systemctl status`` shows."""
+    """Return 200 or 503 with the text of ``systemctl status``."""
     return Page(200 if is_good else 503, f"{sentence}\n".encode())
 
 
 def counted(service: str, log: Log) -> Metrics | None:
-    """Return the figures of ``service``, fed by its log; None, and one line, where the library is missing.
+    """Return the metrics of ``service``, counted from its log; None, and one log line, if the library is missing.
 
-    Figures are worth less than tickets, so a service goes on without them.
+    Tickets matter more than metrics, so a service continues without them.
     """
     try:
         metrics = Metrics(service)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`run_module`: what every module's ``main`` calls; `Form`: a module as a value, for whoever else runs it."""
+"""`run_module`, which every module's ``main`` calls; `Form`: a module as a value, which an action can run too."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from ..result import Diff, Result
 
 
-# Results and errors of the domain in Ansible's words.
+# Results and errors of the domain as arguments of Ansible.
 
 
 def result_of(result: Result, *, diff_mode: bool) -> dict[str, Any]:
     """Return the keyword arguments for ``exit_json``, which are also the result of an action."""
-    answer: dict[str, Any] = {**result.values, "changed": result.changed}
+    arguments: dict[str, Any] = {**result.values, "changed": result.changed}
     if diff_mode and result.diff is not None:
-        answer["diff"] = _rendered(result.diff)
+        arguments["diff"] = _rendered(result.diff)
     if result.warnings:
-        answer["warnings"] = list(result.warnings)
-    return answer
+        arguments["warnings"] = list(result.warnings)
+    return arguments
 
 
 def failure_of(error: AttestedError) -> dict[str, Any]:
-    """Return the keyword arguments for ``fail_json``: what happened, its code, what to do, the next command."""
+    """Return the keyword arguments for ``fail_json``: message, reason code, hint and next command."""
     return {"msg": error.message, "reason": error.code, "hint": error.hint, "command": error.reason.value.command}
 
 
@@ -51,9 +51,9 @@ Run = Callable[[Mapping[str, Any], bool], "Result"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a module takes, does and needs; as in `run_module`.
+    """The options, the function and the libraries of a module, as in `run_module`.
 
-    A module that gives its form a name (``FORM``) is run by its action as well, in the process of the playbook.
+    If a module has a form with the name ``FORM``, its action can run it too, in the process of the playbook.
     """
 
     spec: ArgumentSpec
@@ -72,11 +72,11 @@ def run_form(form: Form) -> None:
 
 
 def run_module(spec: ArgumentSpec, run: Run, *, libraries: tuple[str, ...] = (), carries_secrets: bool = False) -> None:
-    """Parse the options of ``spec``, call ``run`` once and leave with its result.
+    """Parse the options of ``spec``, call ``run`` once and exit with its result.
 
-    ``libraries`` names the Python packages that ``run`` needs ("cryptography", "grpc", "OpenSSL").
-    ``carries_secrets`` refuses a temporary directory of Ansible that is not in memory (NOT_TMPFS), because the
-    module's options lie there in a file.
+    ``libraries`` names the Python packages that ``run`` needs ("cryptography", "grpc", "OpenSSL"). ``carries_secrets``
+    refuses a temporary directory of Ansible that is not in memory (NOT_TMPFS), because Ansible stores the module's
+    options in a file there.
     """
     module = AnsibleModule(supports_check_mode=True, **spec.arguments())
     try:
@@ -86,17 +86,17 @@ def run_module(spec: ArgumentSpec, run: Run, *, libraries: tuple[str, ...] = (),
         result = run(module.params, module.check_mode)
     except AttestedError as error:
         module.fail_json(**failure_of(error))
-    module.exit_json(**result_of(result, diff_mode=module._diff))  # noqa: SLF001  # AnsibleModule offers no other name
+    module.exit_json(**result_of(result, diff_mode=module._diff))  # noqa: SLF001  # AnsibleModule has no public name for it
 
 
-# Options, described once: each piece has the name of its documentation fragment (keep both in sync).
+# Options that several modules share: each function has the name of its documentation fragment (keep both in sync).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentSpec:
-    """The options of a module and the rules between them, in Ansible's own terms.
+    """The options of a module and the rules between them, in Ansible's terms.
 
-    ``options`` is what AnsibleModule calls ``argument_spec``; the other fields have its names.
+    ``options`` is AnsibleModule's ``argument_spec``; the other fields have the names of its arguments.
     """
 
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class ArgumentSpec:
     required_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def merged(self, *others: ArgumentSpec) -> ArgumentSpec:
-        """Return the union of this spec and ``others``; a later piece wins where two name one option."""
+        """Return the union of this spec and ``others``; if two specs have the same option, the later one wins."""
         both = self
         for other in others:
             both = ArgumentSpec(
@@ -121,7 +121,7 @@ class ArgumentSpec:
         return both
 
     def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments that AnsibleModule and ActionBase.validate_argument_spec take."""
+        """Return the keyword arguments for AnsibleModule and ActionBase.validate_argument_spec."""
         return {
             "argument_spec": {name: dict(option) for name, option in self.options.items()},
             "mutually_exclusive": [list(names) for names in self.mutually_exclusive],
@@ -133,17 +133,17 @@ class ArgumentSpec:
 
 
 def tpm_spec() -> ArgumentSpec:
-    """How the TPM is reached; documented in the fragment ``tpm``."""
+    """Return the option for the TPM's address; documented in the fragment ``tpm``."""
     return ArgumentSpec(options={"tcti": {"type": "str", "default": "device:/dev/tpmrm0"}})
 
 
 def tpm_timeout_spec() -> ArgumentSpec:
-    """How long to wait for the TPM; documented in the fragment ``tpm.timeout``."""
+    """Return the option for the TPM's time limit; documented in the fragment ``tpm.timeout``."""
     return ArgumentSpec(options={"tpm_timeout_seconds": {"type": "int", "default": 10}})
 
 
 def tpm_logs_spec() -> ArgumentSpec:
-    """Where the logs of this boot lie; documented in the fragment ``tpm.logs``."""
+    """Return the options for the paths of this boot's logs; documented in the fragment ``tpm.logs``."""
     return ArgumentSpec(
         options={
             "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
@@ -153,12 +153,12 @@ def tpm_logs_spec() -> ArgumentSpec:
 
 
 def kubectl_spec() -> ArgumentSpec:
-    """How the Kubernetes API is reached; documented in the fragment ``kubectl``."""
+    """Return the option for access to the Kubernetes API; documented in the fragment ``kubectl``."""
     return ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}})
 
 
 def etcd_spec() -> ArgumentSpec:
-    """How etcd is reached; documented in the fragment ``etcd``."""
+    """Return the options for access to etcd; documented in the fragment ``etcd``."""
     return ArgumentSpec(
         options={
             "endpoint": {"type": "str", "default": "https://127.0.0.1:2379"},
@@ -168,28 +168,28 @@ def etcd_spec() -> ArgumentSpec:
 
 
 def node_config_spec() -> ArgumentSpec:
-    """Where the node's own configuration lies; documented in the fragment ``node_config``."""
+    """Return the option for the path of the node's configuration; documented in the fragment ``node_config``."""
     return ArgumentSpec(options={"node_config": {"type": "path", "default": "/etc/attested/node.yml"}})
 
 
 def rotation_spec() -> ArgumentSpec:
-    """Name the keys that are rotated; documented in the fragment ``rotation``."""
+    """Return the option for the kind of keys to rotate; documented in the fragment ``rotation``."""
     kinds = ["authorities", "encryption_key", "master_secret"]
     return ArgumentSpec(options={"kind": {"type": "str", "choices": kinds, "required": True}})
 
 
 def site_spec() -> ArgumentSpec:
-    """Where the site lies; documented in the fragment ``site``."""
+    """Return the option for the path of the site; documented in the fragment ``site``."""
     return ArgumentSpec(options={"site": {"type": "path", "required": True}})
 
 
 def site_policy_spec() -> ArgumentSpec:
-    """Where the site's profiles lie; documented in the fragment ``site.policy``."""
+    """Return the option for the directory of the site's profiles; documented in the fragment ``site.policy``."""
     return ArgumentSpec(options={"policy_directory": {"type": "path"}})
 
 
 def site_verifier_spec() -> ArgumentSpec:
-    """Which profiles and makers of TPMs the site believes; documented in the fragment ``site.verifier``."""
+    """Return the options for profiles and trusted EK CAs of the site; documented in the fragment ``site.verifier``."""
     return ArgumentSpec(
         options={
             "profiles": {"type": "list", "elements": "str", "default": []},
@@ -199,7 +199,7 @@ def site_verifier_spec() -> ArgumentSpec:
 
 
 def kubeadm_spec() -> ArgumentSpec:
-    """How kubeadm sees a node; documented in the fragment ``kubeadm``."""
+    """Return the options of kubeadm for a node; documented in the fragment ``kubeadm``."""
     return ArgumentSpec(
         options={
             "node_ip": {"type": "str", "required": True},

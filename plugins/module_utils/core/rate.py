@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How often one source may ask: a token bucket each, a bounded number of buckets, and the time when to ask again."""
+"""Limit the rate of each source by token buckets, bounded in number; a refusal says when to retry."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MAX_SOURCES = 4096
 
 
 class TokenBuckets:
-    """Lets each source through ``burst`` times at once and ``rate`` times a second in the long run.
+    """Allows each source ``burst`` requests at once and ``rate`` requests a second over time.
 
-    A challenge is the one thing that a stranger can make the control plane do (one elliptic curve point), and a ticket
-    the one thing that a machine can make the API write; both are bounded before they go further. Sources behind one
-    load balancer share a bucket. May be used by several threads.
+    An unknown peer can make the control plane compute only a challenge (one elliptic curve point), and a machine can
+    cause writes to the API only by a ticket; both are limited before that work. Sources behind one load balancer share
+    a bucket. Several threads may use it.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TokenBuckets:
         reason: Reason = Reason.CHALLENGE_RATE,
         what: str = "challenges a second from one address",
     ) -> None:
-        """Begin with full buckets; ``reason`` and ``what`` are told to who is too fast."""
+        """Start with full buckets; ``reason`` and ``what`` are part of the refusal."""
         self._rate = rate
         self._burst = float(burst)
         self._clock = clock
@@ -49,12 +49,12 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def configure(self, *, rate: float, burst: int) -> None:
-        """Go on with other limits; what a source has left stays."""
+        """Change the limits; the tokens that sources have left stay."""
         with self._lock:
             self._rate, self._burst = rate, float(burst)
 
     def take(self, source: str) -> None:
-        """Take one token of ``source``; raises the reason, with the time of the next token, when there is none."""
+        """Take one token of ``source``; if it has none, raises `Refusal` with the time until the next token."""
         missing = 1.0 - self._taken(source)
         if missing > 0:
             raise Refusal(
@@ -64,7 +64,7 @@ class TokenBuckets:
             )
 
     def left(self, source: str) -> float:
-        """Return how many tokens ``source`` has: fewer, the more it used lately."""
+        """Return how many tokens ``source`` has left."""
         with self._lock:
             tokens, then = self._buckets.get(source, (self._burst, 0.0))
             return min(self._burst, tokens + (self._clock.monotonic() - then) * self._rate)
@@ -76,7 +76,7 @@ class TokenBuckets:
             self._buckets[source] = (min(self._burst, tokens + 1), then)
 
     def _taken(self, source: str) -> float:
-        """Return how many tokens there were, of which one was taken if there was one."""
+        """Return the number of tokens before one was taken; none is taken if there is less than one."""
         with self._lock:
             now = self._clock.monotonic()
             tokens, then = self._buckets.pop(source, (self._burst, now))
@@ -87,13 +87,13 @@ class TokenBuckets:
             return tokens
 
 
-# What counts as one source, and which of its things goes where there are too many: whoever floods pays himself.
+# What counts as one source, and items by source, so that a source with too many items loses its own.
 
-Thing = TypeVar("Thing", bound="Hashable")
+Item = TypeVar("Item", bound="Hashable")
 
 
 def source_of(host: str) -> str:
-    """Return what counts as one source: an IPv4 address, or the /64 network that one IPv6 machine has for itself."""
+    """Return what counts as one source: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -108,50 +108,50 @@ def source_of_remote(remote: str) -> str:
     return source_of(remote.rpartition(":")[0].strip("[]"))
 
 
-class Shares(Generic[Thing]):
-    """Things by the source that each came from, oldest first. For one thread, or under its owner's lock."""
+class Shares(Generic[Item]):
+    """Items by their source, oldest first; not thread-safe."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        self._sources: dict[Thing, str] = {}
-        self._held: dict[str, dict[Thing, None]] = {}
+        """Start empty."""
+        self._sources: dict[Item, str] = {}
+        self._held: dict[str, dict[Item, None]] = {}
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of items."""
         return len(self._sources)
 
-    def __iter__(self) -> Iterator[Thing]:
-        """Go through them, oldest first."""
+    def __iter__(self) -> Iterator[Item]:
+        """Iterate over the items, oldest first."""
         return iter(tuple(self._sources))
 
-    def add(self, source: str, thing: Thing) -> None:
-        """Note that ``thing`` came from ``source``, after all others."""
-        self._sources[thing] = source
-        self._held.setdefault(source, {})[thing] = None
+    def add(self, source: str, item: Item) -> None:
+        """Add ``item`` of ``source`` as the newest."""
+        self._sources[item] = source
+        self._held.setdefault(source, {})[item] = None
 
-    def remove(self, thing: Thing) -> bool:
-        """Forget ``thing``; return whether it was there."""
-        source = self._sources.pop(thing, None)
+    def remove(self, item: Item) -> bool:
+        """Remove ``item``; return whether it existed."""
+        source = self._sources.pop(item, None)
         if source is None:
             return False
-        del self._held[source][thing]
+        del self._held[source][item]
         if not self._held[source]:
             del self._held[source]
         return True
 
-    def source(self, thing: Thing) -> str:
-        """Return where ``thing``, which is here, came from."""
-        return self._sources[thing]
+    def source(self, item: Item) -> str:
+        """Return the source of ``item``, which must exist."""
+        return self._sources[item]
 
     def count(self, source: str) -> int:
-        """Return how many ``source`` holds."""
+        """Return the number of items of ``source``."""
         return len(self._held.get(source, ()))
 
-    def oldest(self, source: str) -> Thing:
-        """Return the oldest of ``source``, which holds one at least."""
+    def oldest(self, source: str) -> Item:
+        """Return the oldest item of ``source``, which must have one."""
         return next(iter(self._held[source]))
 
-    def of_the_largest(self) -> Thing:
-        """Return the oldest of the sources that hold the most; there is one at least."""
+    def of_the_largest(self) -> Item:
+        """Return the oldest item of the sources with the most items; there must be one."""
         most = max(len(held) for held in self._held.values())
-        return next(thing for thing, source in self._sources.items() if len(self._held[source]) == most)
+        return next(item for item, source in self._sources.items() if len(self._held[source]) == most)

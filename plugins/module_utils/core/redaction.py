@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text as it may leave the machine: without known secrets and what looks like one. Pure."""
+"""Remove known secrets, and text that looks like a secret, from text that leaves the machine. Pure."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _NAMED = re.compile(
 
 
 def redact(lines: Sequence[str], *, secrets: Iterable[bytes] = ()) -> str:
-    """Return the last `MAX_LINES` of ``lines`` as one text; ``secrets`` are found in every usual spelling.
+    """Return the last `MAX_LINES` of ``lines`` as one text without ``secrets`` in all usual encodings.
 
-    What is shorter than six bytes is no secret: hiding it would only show where it stood.
+    Values of less than six bytes are not hidden, since that would only show their position.
     """
     kept = hide("\n".join(lines), secrets=secrets).splitlines()[-MAX_LINES:]
     return "\n".join(line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…" for line in kept)
 
 
 def hide(text: str, *, secrets: Iterable[bytes] = (), words: Iterable[str] = ()) -> str:
-    """Return the whole ``text`` without ``secrets`` in any usual spelling, ``words``, and what looks like a secret."""
+    """Return ``text`` without ``secrets`` in all usual encodings, ``words``, and text that looks like a secret."""
     spelt = {one for secret in secrets for one in _spellings(secret)} | {word for word in words if word}
     for spelling in sorted(spelt, key=len, reverse=True):
         text = text.replace(spelling, HIDDEN)

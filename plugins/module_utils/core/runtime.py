@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Life of a service under systemd: ready, status, watchdog, stop (sd_notify(3), without a library)."""
+"""Run a service under systemd: ready, status, watchdog, stop (sd_notify(3), without a library), configuration."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Tells systemd how the service is; silent where nobody listens."""
+    """Reports the state of the service to systemd; does nothing without a notify socket."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """Take the address from ``NOTIFY_SOCKET``."""
+        """Read the address from ``NOTIFY_SOCKET``."""
         address = (os.environ if environ is None else environ).get("NOTIFY_SOCKET", "")
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
 
     def ready(self, status: str) -> None:
-        """Say that the service serves, with one sentence for ``systemctl status``."""
+        """Report that the service is ready, with one sentence for ``systemctl status``."""
         self._send("READY=1", f"STATUS={_one_line(status)}")
 
     def status(self, status: str) -> None:
@@ -48,17 +48,17 @@ class Notifier:
         self._send(f"STATUS={_one_line(status)}")
 
     def watchdog(self) -> None:
-        """Say that the service is alive."""
+        """Report that the service is alive."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Say that the service drains."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, *assignments: str) -> None:
         if not self._address:
             return
-        # the service is worth more than the message about it
+        # A service that works must not fail because of this message.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.settimeout(0)
             channel.sendto("\n".join(assignments).encode("utf-8", "replace"), self._address)
@@ -87,13 +87,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-# Configuration of a service: a YAML file into a frozen dataclass, every mistake named at once.
+# The configuration of a service: a YAML file is read into a frozen dataclass, and one error lists all mistakes.
 
 _MAX_CONFIG_BYTES = 1 << 16
 
 
 def load_config(kind: type[Config], path: str | Path) -> Config:
-    """Return ``path`` as an instance of the dataclass ``kind``; raises `SiteError` CONFIG_INVALID, FILE_UNUSABLE.
+    """Return the file ``path`` as an instance of the dataclass ``kind``; raises CONFIG_INVALID, FILE_UNUSABLE.
 
     Fields may be str, int, float, bool, Path, an enumeration of strings, ``tuple[str, ...]``, or one of these ``|
     None``; a field without default is required, an unknown entry is a mistake.
@@ -165,7 +165,7 @@ def _shown(value: object) -> str:
     return f"{type(value).__name__} {value!r:.60}"
 
 
-# The main of a service: its options, its configuration, and the error that keeps it from serving.
+# The main function of a service: its options, its configuration, and the error that prevents its start.
 
 Config = TypeVar("Config")
 
@@ -179,9 +179,9 @@ def run_service(
     path: str,
     serve: Callable[[Config, str], Coroutine[Any, Any, None]],
 ) -> int:
-    """Read the configuration, a ``kind`` in ``path`` unless the words name another file, and ``serve`` with both.
+    """Read the configuration (a ``kind``, from ``path`` or from --config) and run ``serve`` with it and its path.
 
-    Returns 0 after SIGTERM, 1 with the error on standard error where it cannot serve.
+    Returns 0 after SIGTERM; returns 1 and writes the error to standard error if the service cannot run.
     """
     parser = argparse.ArgumentParser(prog=name, description=description)
     parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
@@ -195,21 +195,21 @@ def run_service(
     return 0
 
 
-# Reading the configuration again while the service runs: on SIGHUP, all of it or nothing.
+# Reload the configuration on SIGHUP while the service runs, completely or not at all.
 
 
 class Reloader(Generic[Config]):
-    """Holds which generation of the configuration is in force; a broken file leaves the old one there."""
+    """Reloads the configuration and counts its generations; an invalid file leaves the old one in force."""
 
     def __init__(self, load: Callable[[], Config], apply: Callable[[Config], None], *, log: Log) -> None:
-        """Read by ``load`` and hand to ``apply``, which must change everything or raise before it changes anything."""
+        """Read by ``load`` and apply by ``apply``, which must change everything or raise before any change."""
         self._load = load
         self._apply = apply
         self._log = log
         self.generation = 1
 
     def reload(self) -> None:
-        """Read again; what is wrong goes into the log."""
+        """Read and apply the configuration again; an error is logged."""
         try:
             self._apply(self._load())
         except AttestedError as error:
@@ -219,5 +219,5 @@ class Reloader(Generic[Config]):
         self._log.event("reloaded", generation=self.generation)
 
     def listen(self) -> None:
-        """Do it on each SIGHUP to this process."""
+        """Reload on each SIGHUP to this process."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
