@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a TPM signs: attestation structures and signatures, parsed strictly and judged by nobody here."""
+"""Attestation structures and signatures of a TPM, parsed strictly; the evidence package verifies them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ClockInfo:
 class Attest:
     """A statement of a TPM about itself, TPMS_ATTEST (part 2, 10.12.12).
 
-    The caller owes: ``magic`` is GENERATED_MAGIC, ``type`` is TAG_ATTEST_QUOTE, and everything else that it wants to
-    believe. For another type than a quote, selections and digest are empty and ``body`` holds what was attested.
+    The caller must check that ``magic`` is GENERATED_MAGIC and ``type`` is TAG_ATTEST_QUOTE, and all other fields that
+    it trusts. For other types than a quote, selections and digest are empty, and ``body`` has the attested data.
     """
 
     magic: int
@@ -56,7 +56,7 @@ class Attest:
 
     @classmethod
     def parse(cls, data: bytes) -> Attest:
-        """Return the TPMS_ATTEST in ``data`` (without a size in front)."""
+        """Return the TPMS_ATTEST in ``data`` (without a size before it)."""
         reader = Reader(data, "TPMS_ATTEST")
         magic, kind = reader.u32(), reader.u16()
         signer, extra = reader.sized(c.MAX_DIGEST + 2), reader.sized(c.MAX_DIGEST + 2)
@@ -113,7 +113,7 @@ class Signature:
         return u16(self.alg) + u16(self.hash_alg) + b"".join(sized(part) for part in self.parts)
 
     def raw(self) -> bytes:
-        """Return the signature as `cryptography` takes it: DER for ECDSA, the bytes themselves for RSA."""
+        """Return the signature in the form of `cryptography`: DER for ECDSA, the bytes themselves for RSA."""
         if self.alg != c.ALG_ECDSA:
             return self.parts[0]
         r, s = (int.from_bytes(part, "big") for part in self.parts)

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Auth values of hierarchies, as a machine holds them for its own programs: one root-only file on tmpfs for each TPM.
+"""The lock of a TPM, and the auth values of its hierarchies for this machine's programs.
 
-It lies beside the TPM's lock file, is read only when a hierarchy has a password, and is gone after a reboot.
+The auth values are in one root-only file on tmpfs for each TPM, next to the TPM's lock file. The file is read only if a
+hierarchy has a password, and a reboot removes it.
 """
 
 from __future__ import annotations
@@ -28,22 +29,23 @@ if TYPE_CHECKING:
     from ..core.host import Clock
 
 
-# One client at a time for each TPM: a lock file, because neither swtpm nor /dev/tpm0 keeps clients apart.
+# One client at a time for each TPM, by a lock file, because neither swtpm nor /dev/tpm0 separates clients.
 
 DEFAULT_DIRECTORY = "/run/attested"
 _PAUSE_SECONDS = 0.01
 
 
 def file_of(tcti: str, directory: str | Path, ending: str) -> Path:
-    """Return the path of a file that belongs to the TPM ``tcti`` and to no other."""
+    """Return the path of a file with the ``ending`` for the TPM ``tcti`` only."""
     return Path(directory) / f"tpm-{hashlib.sha256(tcti.encode()).hexdigest()[:16]}.{ending}"
 
 
 @contextlib.contextmanager
 def tpm_lock(tcti: str, directory: str | Path, *, timeout_seconds: float, clock: Clock) -> Iterator[None]:
-    """Hold the lock of the TPM ``tcti``, also against other threads; raises TPM_BUSY, or TPM_UNREACHABLE without it.
+    """Hold the lock of the TPM ``tcti``, which excludes other threads too.
 
-    The lock is flock(2) on a file in ``directory`` (made with mode 0700 if it is absent), so a killed client frees it.
+    The lock is flock(2) on a file in ``directory`` (made with mode 0700 if it is missing), so the kernel frees it if a
+    client is killed. Raises TPM_BUSY, and TPM_UNREACHABLE if the file cannot be opened.
     """
     path = file_of(tcti, directory, "lock")
     descriptor = _open(path)
@@ -84,7 +86,7 @@ def _acquire(descriptor: int, path: Path, timeout_seconds: float, clock: Clock) 
 
 HIERARCHY_NAMES = {c.RH_ENDORSEMENT: "endorsement", c.RH_OWNER: "owner"}
 MAX_AUTH_BYTES = 64
-"""TPM2B_AUTH holds a digest of the largest hash."""
+"""The size of TPM2B_AUTH, a digest of the largest hash."""
 
 _LIMIT = 4096
 _VERSION = 1
@@ -92,20 +94,20 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class HierarchyAuths(Protocol):
-    """Where the client takes an auth value from; a mapping is one."""
+    """The source of auth values for the client; a mapping implements it."""
 
     def get(self, hierarchy: int, /) -> bytes | None:
-        """Return the value of a hierarchy (RH_OWNER, RH_ENDORSEMENT), None where none is known."""
+        """Return the value of a hierarchy (RH_OWNER, RH_ENDORSEMENT), None if it is unknown."""
 
 
 def in_memory(directory: Path) -> None:
-    """Raise NOT_TMPFS or SWAP_ACTIVE unless what lies in ``directory`` stays in memory."""
+    """Raise NOT_TMPFS or SWAP_ACTIVE unless files in ``directory`` stay in memory."""
     require_tmpfs(directory)
     require_no_swap()
 
 
 class HeldAuths:
-    """The file of one TPM; also `HierarchyAuths`."""
+    """The file with the auth values of one TPM; also `HierarchyAuths`."""
 
     def __init__(
         self,
@@ -114,26 +116,26 @@ class HeldAuths:
         *,
         require_memory: Callable[[Path], None] = in_memory,
     ) -> None:
-        """Use the file of ``tcti`` in ``directory``; ``require_memory`` raises unless that is tmpfs without swap."""
+        """Use the file of ``tcti`` in ``directory``; ``require_memory`` raises unless it is tmpfs without swap."""
         self._path = file_of(tcti, directory, "auth")
         self._require_memory = require_memory
 
     def get(self, hierarchy: int, /) -> bytes | None:
-        """Return the value that is held for a hierarchy; raises TPM_HIERARCHY_AUTH for a file that others may read."""
+        """Return the stored value of a hierarchy; raises TPM_HIERARCHY_AUTH if other users can read the file."""
         return self.read().get(hierarchy)
 
     def read(self) -> dict[int, bytes]:
-        """Return all that is held, nothing without a file."""
+        """Return all stored values, empty without a file; raises TPM_HIERARCHY_AUTH for an unusable file."""
         try:
             known = self._path.lstat()
         except FileNotFoundError:
             return {}
         if not stat.S_ISREG(known.st_mode) or known.st_uid not in {0, os.geteuid()} or known.st_mode & _OTHERS:
-            raise _unusable(f"a file of root's alone at {self._path}, it is another's or open to others")
+            raise _unusable(f"a file that only root can access at {self._path}, it has another owner or mode")
         return _parse(read_bytes(self._path, limit=_LIMIT))
 
     def write(self, auths: Mapping[int, bytes]) -> bool:
-        """Hold ``auths`` and nothing else; return whether that was another state. Raises NOT_TMPFS, SWAP_ACTIVE."""
+        """Store exactly ``auths``; return whether that is a change. Raises NOT_TMPFS, SWAP_ACTIVE."""
         if self.read() == dict(auths):
             return False
         if not auths:
@@ -155,7 +157,7 @@ def _parse(data: bytes) -> dict[int, bytes]:
         return {number: bytes.fromhex(held[name]) for number, name in HIERARCHY_NAMES.items() if name in held}
     except (ValueError, KeyError, TypeError, AttributeError):
         found = _unusable("auth values as this release writes them, found something else")
-    raise found  # outside of the handler: its cause would carry the text, and the text is the secret
+    raise found  # outside of the handler: a cause would carry the text, which is secret
 
 
 def _unusable(expected: str) -> TpmError:

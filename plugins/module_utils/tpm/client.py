@@ -38,7 +38,7 @@ _HIERARCHY_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A quote as the TPM gave it: TPMS_ATTEST and TPMT_SIGNATURE, as `tpm2_quote` writes them."""
+    """A quote from the TPM: TPMS_ATTEST and TPMT_SIGNATURE, as `tpm2_quote` writes them."""
 
     attest: bytes
     signature: bytes
@@ -46,10 +46,10 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmProperties:
-    """What a TPM says of itself; ``banks`` are the active hash algorithms, strings are for people only.
+    """The properties of a TPM; ``banks`` are the active hash algorithms, texts are for display only.
 
-    ``disabled``: names of the hierarchies of ours (owner, endorsement) that are off until the next restart.
-    ``in_lockout``: it takes no password of an object that is protected against trying them all.
+    ``disabled``: the names of the hierarchies (owner, endorsement) that are disabled until the next restart.
+    ``in_lockout``: the TPM refuses passwords of objects with protection against dictionary attacks.
     """
 
     manufacturer: str
@@ -63,7 +63,7 @@ class TpmProperties:
 
 
 class Tpm(Connection):
-    """One TPM, for one thread. What it loads is flushed by `close`, also after a failure.
+    """One TPM, for one thread. `close` flushes all that was loaded, also after a failure.
 
     Every method raises TPM_UNREACHABLE, TPM_BUSY, TPM_COMMAND_FAILED (as `ResponseError`) or TPM_MALFORMED.
     """
@@ -109,9 +109,9 @@ class Tpm(Connection):
         return tuple(name for name, flag in wanted.items() if not state & flag)
 
     def hierarchy_auth(self, hierarchy: int) -> bytes:
-        """Return the auth value of a hierarchy (RH_OWNER, RH_ENDORSEMENT): empty, or the one that was given.
+        """Return the auth value of a hierarchy (RH_OWNER, RH_ENDORSEMENT), empty if the hierarchy has none.
 
-        Raises TPM_HIERARCHY_AUTH, by name, where it has one and none was given.
+        Raises TPM_HIERARCHY_AUTH with its name if the hierarchy has an auth value that is not known here.
         """
         flag, name = _HIERARCHY_FLAGS[hierarchy]
         if not self.property(c.PT_PERMANENT) & flag:
@@ -119,16 +119,16 @@ class Tpm(Connection):
         value = self._auths.get(hierarchy)
         if value is None:
             raise TpmError(
-                f"expected the {name} hierarchy without a password, it has one, and none is held here",
+                f"expected the {name} hierarchy without a password, it has one, and none is stored here",
                 reason=Reason.TPM_HIERARCHY_AUTH,
             )
         return value
 
     @contextlib.contextmanager
     def authorized(self, hierarchy: int) -> Iterator[Authorization]:
-        """Give what authorises ``hierarchy``: the empty password, or an HMAC, which does not show the auth value.
+        """Yield the authorisation of ``hierarchy``: the empty password, or an HMAC, which does not show the auth value.
 
-        The commands in the block raise TPM_HIERARCHY_AUTH, by name, where the TPM refuses the value that is held.
+        The commands in the block raise TPM_HIERARCHY_AUTH with its name if the TPM refuses the auth value.
         """
         auth = self.hierarchy_auth(hierarchy)
         if not auth:
@@ -142,16 +142,16 @@ class Tpm(Connection):
     # Registers
 
     def pcr_read(self, indices: Iterable[int], *, bank: int = c.ALG_SHA256) -> dict[int, bytes]:
-        """Return the values of the registers ``indices``, all of one moment; raises TPM_PCR_UNAVAILABLE.
+        """Return the values of the registers ``indices`` at one moment; raises TPM_PCR_UNAVAILABLE, TPM_BUSY.
 
-        A TPM answers eight at a time, so several reads are repeated while its update counter moves between them.
+        A TPM returns eight registers at a time, so the reads are repeated if its update counter changes between them.
         """
         for _unused in range(_READ_ATTEMPTS):
             values, counters = self._pcr_read_all(PcrSelection.of(indices, bank=bank))
             if len(counters) <= 1:
                 return values
         raise TpmError(
-            f"expected registers that stand still for one read, they moved {_READ_ATTEMPTS} times",
+            f"expected registers that stay the same during a read, they changed {_READ_ATTEMPTS} times",
             reason=Reason.TPM_BUSY,
         )
 
@@ -182,7 +182,7 @@ class Tpm(Connection):
         return counter, dict(zip(found, values, strict=True))
 
     def pcr_extend(self, index: int, digests: Mapping[int, bytes]) -> None:
-        """Extend register ``index`` by one digest a bank (algorithm to digest)."""
+        """Extend register ``index`` by one digest for each bank (algorithm to digest)."""
         listed = b"".join(u16(alg) + digest for alg, digest in digests.items())
         self._on_register(c.CC_PCR_EXTEND, index, u32(len(digests)) + listed)
 
@@ -213,7 +213,7 @@ class Tpm(Connection):
     # Non-volatile storage
 
     def nv_indices(self) -> tuple[int, ...]:
-        """Return the defined NV indices from the first EK certificate's on."""
+        """Return the defined NV indices, beginning at that of the first EK certificate."""
         return self.handles(c.NV_EK_FIRST)
 
     def nv_read(self, index: int) -> bytes:
@@ -248,19 +248,19 @@ class Tpm(Connection):
     # Keys
 
     def once(self, label: str, load: Callable[[], LoadedKey]) -> LoadedKey:
-        """Return the key ``label``, loaded by ``load`` at the first call only: room in a TPM is for three objects."""
+        """Return the key ``label``, loaded by ``load`` at the first call; a TPM has room for only three objects."""
         if label not in self._keys:
             self._keys[label] = load()
         return self._keys[label]
 
-    def forget(self, label: str) -> None:
-        """Flush the key ``label`` if it is transient, and load it anew at the next `once`."""
+    def unload(self, label: str) -> None:
+        """Flush the key ``label`` if it is transient, so that the next `once` loads it again."""
         key = self._keys.pop(label, None)
         if key is not None and not key.persistent:
             self.flush(key.handle)
 
     def create_primary(self, hierarchy: int, template: Public) -> LoadedKey:
-        """Return the primary key that ``hierarchy`` makes of ``template``: the same key each time."""
+        """Return the primary key of ``template`` in ``hierarchy``, which is the same key each time."""
         parameters = sized(sized(b"") + sized(b"")) + sized(template.marshal()) + sized(b"") + u32(0)
         with self.authorized(hierarchy) as authorization:
             command = Command(
@@ -286,7 +286,7 @@ class Tpm(Connection):
         return public, qualified_name
 
     def evict(self, key: LoadedKey, persistent_handle: int) -> None:
-        """Keep ``key`` in the TPM at ``persistent_handle``."""
+        """Make ``key`` persistent in the TPM at ``persistent_handle``."""
         handles = (Entity.of(c.RH_OWNER), key.entity)
         parameters = u32(persistent_handle)
         with self.authorized(c.RH_OWNER) as owner:
@@ -296,7 +296,7 @@ class Tpm(Connection):
 
     @contextlib.contextmanager
     def session(self, ek: LoadedKey | None, kind: int, *, encrypts: bool = True) -> Iterator[Session]:
-        """Open a session (SESSION_HMAC or SESSION_POLICY), salted to ``ek`` where one is given; flush it at the end.
+        """Open a session (SESSION_HMAC or SESSION_POLICY), salted to ``ek`` if it is given; flush it at the end.
 
         With ``encrypts`` it encrypts the first parameter, which must be a TPM2B, in both directions.
         """
@@ -309,7 +309,7 @@ class Tpm(Connection):
                 self.flush(session.handle)
 
     def activate_credential(self, ak: LoadedKey, ek: LoadedKey, credential: Credential) -> bytes:
-        """Return the secret of ``credential``, encrypted on its way; raises TPM_CREDENTIAL_REFUSED."""
+        """Return the secret of ``credential``, encrypted on the bus; raises TPM_CREDENTIAL_REFUSED."""
         credential.verify_form()
         with self.session(ek, c.SESSION_POLICY) as session:
             self._policy_secret(session, c.RH_ENDORSEMENT)
@@ -328,12 +328,12 @@ class Tpm(Connection):
         return secret
 
     def prove_authorization(self, hierarchy: int) -> None:
-        """Show the TPM the auth value of ``hierarchy`` without any effect; raises TPM_HIERARCHY_AUTH if it is wrong."""
+        """Check the auth value of ``hierarchy`` with the TPM, without any effect; raises TPM_HIERARCHY_AUTH."""
         with self.session(None, c.SESSION_POLICY, encrypts=False) as session, password_checked(hierarchy):
             self._policy_secret(session, hierarchy)
 
     def _policy_secret(self, session: Session, hierarchy: int) -> None:
-        """Satisfy the policy of the EK templates: whoever may use the endorsement hierarchy."""
+        """Satisfy the policy of the EK templates: PolicySecret with the auth value of ``hierarchy``."""
         handles = (Entity.of(hierarchy), session.entity)
         # nonceTPM, cpHashA and policyRef empty; no expiration.
         parameters = sized(b"") + sized(b"") + sized(b"") + u32(0)
@@ -344,7 +344,7 @@ class Tpm(Connection):
 
 @contextlib.contextmanager
 def password_checked(hierarchy: int) -> Iterator[None]:
-    """Tell a wrong auth value of ``hierarchy`` by its name: raises TPM_HIERARCHY_AUTH for it, else what comes."""
+    """Raise TPM_HIERARCHY_AUTH, with the name of ``hierarchy``, if a command in the block refuses its auth value."""
     try:
         yield
     except ResponseError as error:
@@ -352,15 +352,15 @@ def password_checked(hierarchy: int) -> Iterator[None]:
             raise
         name = _HIERARCHY_FLAGS[hierarchy][1]
         raise TpmError(  # pylint: disable=bad-exception-cause
-            f"expected the password of the {name} hierarchy, the TPM refuses the one that is held here: "
+            f"expected the password of the {name} hierarchy, the TPM refuses the one that is stored here: "
             f"{error.message}",
             reason=Reason.TPM_HIERARCHY_AUTH,
         ) from error
 
 
 def _credential_refused(error: ResponseError) -> TpmError:
-    # libtpms answers FAILURE when the RSA key does not fit the encrypted secret. A TPM in failure mode would have
-    # refused the commands before this one, too.
+    # libtpms returns FAILURE if the RSA key does not fit the encrypted secret. A TPM in failure mode would have refused
+    # the earlier commands too.
     if not (error.about_parameter or error.base == RC_FAILURE):
         return error
     return TpmError(
@@ -383,11 +383,11 @@ def open_tpm(
     clock: Clock | None = None,
     auths: HierarchyAuths | None = None,
 ) -> Iterator[Tpm]:
-    """Open the TPM at ``tcti`` under its lock, and flush what was loaded at the end.
+    """Open the TPM at ``tcti`` under its lock and yield it; at the end flush all that was loaded.
 
     ``tcti``: ``device:/dev/tpmrm0``, ``swtpm:path=SOCKET`` or ``swtpm:host=HOST,port=PORT``. ``timeout_seconds`` bounds
     the wait for the lock and each command; ``auths`` are auth values of hierarchies (RH_OWNER, RH_ENDORSEMENT), by
-    default those that this machine holds in ``lock_directory``.
+    default those that this machine stores in ``lock_directory``.
     Raises OPTION_INVALID, TPM_BUSY, TPM_UNREACHABLE.
     """
     address = parse_tcti(tcti)

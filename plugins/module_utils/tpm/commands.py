@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands and responses as bytes, with their authorisations (part 1, 18 and 19)."""
+"""Encode commands and decode responses, with their authorisations (part 1, 18 and 19)."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ RC_LOCKOUT = 0x921
 RC_RETRY = 0x922
 
 RETRYABLE = frozenset({RC_RETRY, RC_TESTING, RC_YIELDED})
-"""The TPM did nothing yet: the same bytes are to be sent again."""
+"""The TPM did nothing yet, so the same bytes must be sent again."""
 
 WRONG_AUTH = frozenset({RC_AUTH_FAIL, RC_BAD_AUTH})
-"""The auth value that was shown is not the entity's (with and without protection against trying them all)."""
+"""The auth value is wrong, for entities with and without protection against dictionary attacks."""
 
 _REASONS = {RC_HIERARCHY: Reason.TPM_HIERARCHY_DISABLED, RC_LOCKOUT: Reason.TPM_LOCKOUT}
 
 OUT_OF_SLOTS = frozenset({0x902, 0x903, 0x905, 0x906})
-"""No room for one more object or session."""
+"""The TPM has no room for one more object or session."""
 
 _FORMAT_ONE = {
     0x081: "ASYMMETRIC",
@@ -135,9 +135,9 @@ _LAYER_SHIFT = 16
 
 
 class ResponseError(TpmError):
-    """The TPM answered a command with an error; ``base`` is the response code without its place.
+    """An error response of the TPM; ``base`` is the response code without the number of handle or parameter.
 
-    ``about_parameter`` says that it refused what it was given, not who asked or in which state.
+    ``about_parameter``: the TPM refused a parameter, not the authorisation or its own state.
     """
 
     def __init__(self, code: int, command: str, *, reason: Reason | None = None) -> None:
@@ -149,14 +149,14 @@ class ResponseError(TpmError):
 
 
 def base(code: int) -> int:
-    """Return the response code without the number of the parameter, handle or session that it complains about."""
+    """Return the response code without the number of the parameter, handle or session."""
     return code & 0x0BF if code & _FORMAT_ONE_BIT and not code >> _LAYER_SHIFT else code
 
 
 def describe(code: int) -> str:
     """Return a response code in words, for example ``TPM_RC_INTEGRITY (0x1DF, parameter 1)``."""
     if code >> _LAYER_SHIFT:
-        return f"response code {code:#X} of software layer {code >> _LAYER_SHIFT} in front of the TPM"
+        return f"response code {code:#X} of software layer {code >> _LAYER_SHIFT} above the TPM"
     if not code & _FORMAT_ONE_BIT:
         return f"TPM_RC_{_FORMAT_ZERO.get(code, 'unknown')} (0x{code:03X})"
     name = _FORMAT_ONE.get(base(code), "unknown")
@@ -174,7 +174,7 @@ def _place(code: int) -> str:
 
 def _hint(code: int) -> str | None:
     if code == RC_INITIALIZE:
-        return "Nothing has started this TPM since its reset: a firmware does it; swtpm needs --flags startup-clear."
+        return "The TPM was not started since its reset: firmware does this; swtpm needs --flags startup-clear."
     if code in OUT_OF_SLOTS:
         return "Other programs have left objects in the TPM: use device:/dev/tpmrm0, or tpm2_flushcontext -t and -l."
     return None
@@ -186,20 +186,20 @@ _NAMES = {value: name.removeprefix("CC_") for name, value in vars(c).items() if 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What a handle stands for: its number and its Name, which an HMAC covers."""
+    """An entity of the TPM: its handle and its Name, which HMACs cover."""
 
     handle: int
     name: bytes
 
     @classmethod
     def of(cls, handle: int) -> Entity:
-        """Return a register, session or hierarchy: its Name is its handle."""
+        """Return a register, session or hierarchy, whose Name is its handle."""
         return cls(handle, u32(handle))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedKey:
-    """A key in the TPM. ``certificates``: of an EK, its own in DER, then those of its issuers that the TPM holds."""
+    """A key in the TPM. ``certificates`` of an EK: its own in DER, then those of its issuers in the TPM."""
 
     handle: int
     public: Public
@@ -213,7 +213,7 @@ class LoadedKey:
 
     @property
     def persistent(self) -> bool:
-        """Whether the key stays in the TPM."""
+        """Whether the key is persistent in the TPM."""
         return self.handle >= c.FIRST_PERSISTENT
 
 
@@ -221,40 +221,40 @@ class Authorization(Protocol):
     """One element of the authorisation area."""
 
     def encrypt(self, parameters: bytes) -> bytes:
-        """Return the command's parameters, the first one encrypted if this session does so."""
+        """Return the command's parameters, with the first one encrypted if this session encrypts."""
 
     def authorize(self, cp_hash: bytes) -> bytes:
         """Return the TPMS_AUTH_COMMAND."""
 
     def verify(self, rp_hash: bytes, nonce: bytes, attributes: int, code: bytes) -> None:
-        """Check one TPMS_AUTH_RESPONSE; raises TPM_RESPONSE_FORGED."""
+        """Verify one TPMS_AUTH_RESPONSE; raises TPM_RESPONSE_FORGED."""
 
     def decrypt(self, parameters: bytes) -> bytes:
-        """Undo what the TPM did to the response's first parameter."""
+        """Return the response's parameters, with the first one decrypted if this session encrypts."""
 
 
 class Password:
-    """The empty password, in clear: for objects and hierarchies without one."""
+    """The empty password in clear text, for objects and hierarchies without a password."""
 
     def encrypt(self, parameters: bytes) -> bytes:
-        """Leave the parameters as they are."""
+        """Return the parameters unchanged."""
         return parameters
 
     def authorize(self, cp_hash: bytes) -> bytes:  # noqa: ARG002 - a password covers nothing
-        """Return TPM_RS_PW with nothing in it."""
+        """Return TPM_RS_PW with an empty password."""
         return u32(c.RS_PASSWORD) + sized(b"") + u8(c.SESSION_CONTINUE) + sized(b"")
 
     def verify(self, rp_hash: bytes, nonce: bytes, attributes: int, code: bytes) -> None:
-        """Do nothing: a password proves nothing in the response either."""
+        """Do nothing, since a password does not authenticate the response."""
 
     def decrypt(self, parameters: bytes) -> bytes:
-        """Leave the parameters as they are."""
+        """Return the parameters unchanged."""
         return parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command: the first handles are those that ``auths`` authorise, in order; ``returns_handle`` of the reply."""
+    """One command; ``auths`` authorise its first handles in order; ``returns_handle``: the reply has a handle."""
 
     code: int
     handles: tuple[Entity, ...] = ()
@@ -270,14 +270,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A successful response: its handle (0 without) and a reader over its parameters, decrypted."""
+    """A successful response: its handle (0 if it has none) and a reader over its decrypted parameters."""
 
     handle: int
     parameters: Reader
 
 
 def encode(command: Command) -> bytes:
-    """Return the bytes of ``command``; encrypts first, then authorises what is sent (part 1, 19.6 and 21)."""
+    """Return the bytes of ``command``, first encrypted and then authorised (part 1, 19.6 and 21)."""
     parameters = command.parameters
     for auth in command.auths:
         parameters = auth.encrypt(parameters)
@@ -293,14 +293,14 @@ def encode(command: Command) -> bytes:
 
 
 def response_code(response: bytes) -> int:
-    """Return the response code; the transport has seen to it that there is a whole header."""
+    """Return the response code; the transport ensures that the header is complete."""
     return int.from_bytes(response[6:10], "big")
 
 
 def decode(command: Command, response: bytes) -> Reply:
-    """Return what the TPM answered to ``command``.
+    """Return the TPM's reply to ``command``.
 
-    Raises `ResponseError` for an error, TPM_MALFORMED, and TPM_RESPONSE_FORGED when a session's HMAC is wrong.
+    Raises `ResponseError` for an error, TPM_MALFORMED, and TPM_RESPONSE_FORGED if a session's HMAC is wrong.
     """
     reader = Reader(response, f"the response to {command.name}")
     tag, size, code = reader.u16(), reader.u32(), reader.u32()

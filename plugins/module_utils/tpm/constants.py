@@ -24,16 +24,16 @@ ALG_ECC: Final = 0x0023
 ALG_CFB: Final = 0x0043
 
 DIGEST_SIZES: Final = {ALG_SHA1: 20, ALG_SHA256: 32, ALG_SHA384: 48, ALG_SHA512: 64}
-"""Bytes of a digest of each hash algorithm that a register bank can have."""
+"""The digest size in bytes of each hash algorithm of register banks."""
 
 HASH_NAMES: Final = {ALG_SHA1: "sha1", ALG_SHA256: "sha256", ALG_SHA384: "sha384", ALG_SHA512: "sha512"}
-"""The names that hashlib and tpm2-tools give the hash algorithms."""
+"""The names of the hash algorithms in hashlib and tpm2-tools."""
 
 # Curves (part 2, 6.4).
 CURVE_P256: Final = 0x0003
 CURVE_P384: Final = 0x0004
 
-# Structure tags (part 2, 6.9) and the magic number of everything that a TPM signs about itself (6.2).
+# Structure tags (part 2, 6.9) and the magic number of structures that a TPM signs about itself (6.2).
 TAG_NO_SESSIONS: Final = 0x8001
 TAG_SESSIONS: Final = 0x8002
 TAG_ATTEST_QUOTE: Final = 0x8018
@@ -116,11 +116,11 @@ NV_NO_DA: Final = 1 << 25
 NV_WRITTEN: Final = 1 << 29
 
 NV_POLICY_COUNTER: Final = 0x01A77E57
-"""Ours, in the owner's range (Registry of Reserved TPM 2.0 Handles, 2.2.2): counts changes of the policy's record."""
+"""Our index in the owner's range (Registry of Reserved TPM 2.0 Handles, 2.2.2): counts changes of the policy record."""
 NV_DISK_COUNTER: Final = 0x01A77E58
-"""Beside it: counts the unlocks of the state disk."""
+"""The next index: counts the unlocks of the state disk."""
 
-# Where the manufacturer puts EK certificates (TCG EK Credential Profile 2.5, 2.2.1.4 and 2.2.1.5).
+# The NV indices of the manufacturer's EK certificates (TCG EK Credential Profile 2.5, 2.2.1.4 and 2.2.1.5).
 NV_EK_RSA_2048_L1: Final = 0x01C00002
 NV_EK_ECC_P256_L2: Final = 0x01C0000A
 NV_EK_CERTIFICATES: Final = {NV_EK_RSA_2048_L1: "RSA-2048 (L-1)", NV_EK_ECC_P256_L2: "ECC P-256 (L-2)"}
@@ -137,12 +137,12 @@ NV_EK_FIRST: Final = 0x01C00000
 NV_EK_CHAIN_FIRST: Final = 0x01C00100
 NV_EK_CHAIN_LAST: Final = 0x01C001FF
 
-# Where `persist_keys` puts keys; all three lie in the owner's range (TCG Registry of Reserved Handles, 2.3.1).
+# The handles of `persist_keys`, all in the owner's range (TCG Registry of Reserved Handles, 2.3.1).
 PERSISTENT_EK_RSA: Final = 0x81010001
 PERSISTENT_EK_ECC: Final = 0x81010002
 PERSISTENT_AK: Final = 0x81018A01
 
-# Bounds of what is read from a TPM or a peer before it is parsed.
+# Limits of data from a TPM or a peer, checked before it is parsed.
 MAX_COMMAND: Final = 4096
 MAX_BUFFER: Final = 2048
 MAX_DIGEST: Final = 64

@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The endorsement key and the attestation key of this machine: found, made, kept.
+"""Find, create and persist the endorsement key and the attestation key of this machine.
 
-Which EK: RSA-2048 of template L-1 if the TPM holds a certificate for it, else ECC P-256 of L-2 if it holds
-one for that; with no certificate at all L-1; certified only otherwise: refused by name.
+The EK is RSA-2048 of template L-1 if the TPM has a certificate for it, else ECC P-256 of L-2 if the TPM has a
+certificate for that. Without any certificate it is L-1. A TPM with certificates for other EKs only is refused.
 
-The *second* key of the chip is the other one of these two, with its certificate where the TPM holds one.
+The *second* key of the chip is the other one of L-1 and L-2, with its certificate if the TPM has one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _P256_SIZE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyKind:
-    """How one key is made and where it is kept; ``certificate`` is the NV index, 0 without."""
+    """The template and the persistent handle of one key; ``certificate`` is an NV index, 0 without a certificate."""
 
     label: str
     template: Public
@@ -53,18 +53,18 @@ _ENDORSEMENT_ECC = KeyKind(label=_EK, template=EK_ECC, persistent=c.PERSISTENT_E
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """What `persist_keys` does: ``missing`` keys are put in, ``occupied`` handles hold something else and stay."""
+    """The plan of `persist_keys`: ``missing`` keys are made persistent; ``occupied`` handles have other objects."""
 
     missing: tuple[KeyKind, ...]
     occupied: tuple[KeyKind, ...]
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether the plan has something to do."""
         return bool(self.missing)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the plan for a person, one sentence a key."""
+        """Return the plan for display, one sentence for each key."""
         kept = tuple(f"{kind.label}: kept at {kind.persistent:#010x}" for kind in self.missing)
         left = tuple(
             f"{kind.label}: {kind.persistent:#010x} holds another object, which stays; the key is made at each use"
@@ -89,7 +89,7 @@ def choose_endorsement_key(nv_indices: tuple[int, ...]) -> KeyKind:
 
 
 def choose_second_key(nv_indices: tuple[int, ...]) -> KeyKind:
-    """Return the EK beside the one to use, given the NV indices that exist; raises TPM_EK_UNSUPPORTED."""
+    """Return the other EK than the one to use, given the NV indices that exist; raises TPM_EK_UNSUPPORTED."""
     first = choose_endorsement_key(nv_indices)
     other = _ENDORSEMENT_ECC if first.persistent == _ENDORSEMENT_RSA.persistent else _ENDORSEMENT_RSA
     return replace(other, label=_SECOND, certificate=other.certificate if other.certificate in nv_indices else 0)
@@ -103,7 +103,7 @@ def load_endorsement_key(tpm: Tpm) -> LoadedKey:
 def load_second_endorsement_key(tpm: Tpm) -> LoadedKey:
     """Return the chip's other EK with its certificates; raises as `load_endorsement_key`.
 
-    It is kept nowhere: a hardware TPM makes it at each call, which may take ten seconds and more for RSA.
+    It is not persistent: a hardware TPM creates it again for each client, which may take over ten seconds for RSA.
     """
     return tpm.once(_SECOND, lambda: _load_certified(tpm, choose_second_key))
 
@@ -114,7 +114,7 @@ def load_attestation_key(tpm: Tpm) -> LoadedKey:
 
 
 def plan_persistence(tpm: Tpm) -> Persistence:
-    """Return which keys are not kept in the TPM yet, and which cannot be."""
+    """Return which keys are not persistent yet, and which cannot be."""
     used = tpm.handles(c.FIRST_PERSISTENT)
     kinds = (choose_endorsement_key(tpm.nv_indices()), ATTESTATION)
     return Persistence(
@@ -124,14 +124,14 @@ def plan_persistence(tpm: Tpm) -> Persistence:
 
 
 def persist_keys(tpm: Tpm) -> Persistence:
-    """Keep EK and AK in the TPM, so that no later use has to make them; return what was done.
+    """Make EK and AK persistent, so that later uses need not create them; return what was done.
 
-    Handles in use are never overwritten; keys that were loaded before are to be loaded again. Raises
-    TPM_HIERARCHY_AUTH when the owner hierarchy has a password.
+    Handles in use are never overwritten; keys that were loaded before must be loaded again. Raises TPM_HIERARCHY_AUTH
+    if the owner hierarchy has a password that is not known.
     """
     plan = plan_persistence(tpm)
     for kind in plan.missing:
-        tpm.forget(kind.label)
+        tpm.unload(kind.label)
         key = _create(tpm, kind)
         tpm.evict(key, kind.persistent)
         tpm.flush(key.handle)
@@ -150,8 +150,8 @@ def _load_certified(tpm: Tpm, choose: Callable[[tuple[int, ...]], KeyKind]) -> L
 
 
 def _verify_certified(public: Public, certificate: bytes) -> None:
-    # The certificate is not parsed here (that is the verifier's work, and old ones name the RSA key by an algorithm
-    # that parsers refuse): the key's own bytes must occur in it, which they do in every encoding of it.
+    # The verifier parses the certificate. Here the bytes of the key must occur in it, as they do in every encoding: old
+    # certificates name an algorithm for the RSA key that parsers refuse.
     unique = public.unique
     wanted = unique if isinstance(unique, bytes) else unique.uncompressed(_P256_SIZE)
     if wanted not in certificate:
@@ -162,7 +162,7 @@ def _verify_certified(public: Public, certificate: bytes) -> None:
 
 
 def _read_chain(tpm: Tpm, nv_indices: tuple[int, ...]) -> list[bytes]:
-    """Return the certificates of the issuers, which lie back to back over as many indices as they need."""
+    """Return the certificates of the issuers, which are stored one after the other across several NV indices."""
     chain = sorted(index for index in nv_indices if c.NV_EK_CHAIN_FIRST <= index <= c.NV_EK_CHAIN_LAST)
     data = b"".join(tpm.nv_read(index) for index in chain[:_MAX_CHAIN])
     certificates: list[bytes] = []
@@ -173,7 +173,7 @@ def _read_chain(tpm: Tpm, nv_indices: tuple[int, ...]) -> list[bytes]:
 
 
 def der_prefix(data: bytes) -> bytes:
-    """Return the DER sequence that ``data`` begins with, without the padding of an NV index; all if there is none."""
+    """Return the DER sequence at the beginning of ``data`` without an NV index's padding; all data if it is no DER."""
     if len(data) < 2 or data[0] != 0x30:  # noqa: PLR2004 - tag and first length byte
         return b"" if not data.strip(b"\x00\xff") else data
     octets = data[1] - 0x80 if data[1] > 0x80 else 0  # noqa: PLR2004 - long form of a DER length
@@ -194,30 +194,30 @@ def _create(tpm: Tpm, kind: KeyKind) -> LoadedKey:
 
 
 def _persistent_public(tpm: Tpm, kind: KeyKind) -> Public | None:
-    """Return the public area at the kind's handle if it is a primary key of its template and of our hierarchy."""
+    """Return the public area at the kind's handle if it is a primary key of its template in our hierarchy."""
     try:
         public, qualified_name = tpm.read_public(kind.persistent)
     except TpmError as error:
-        hidden = isinstance(error, ResponseError) and error.base == RC_HANDLE  # its hierarchy is off
+        hidden = isinstance(error, ResponseError) and error.base == RC_HANDLE  # its hierarchy is disabled
         if hidden or error.reason is Reason.TPM_MALFORMED:
-            return None  # an object of a kind that is not used here
+            return None  # another kind of object
         raise
     ours = matches(public, kind.template) and qualified_name == public.qualified_name(c.RH_ENDORSEMENT)
     return public if ours else None
 
 
-# The work of the module ``attestation_key``: keep the keys in the TPM, say which they are.
+# The work of the module ``attestation_key``: make the keys persistent and return their names.
 
 _LOCKOUT = (
-    "TPM_LOCKOUT: the TPM is in lockout: somebody tried wrong passwords of its objects. Nothing of attested.kubernetes "
-    "needs one; find out who tries them, then tpm2_dictionarylockout --clear-lockout"
+    "TPM_LOCKOUT: the TPM is in lockout after wrong passwords for its objects. attested.kubernetes needs no such "
+    "password; find the program that tries them, then run tpm2_dictionarylockout --clear-lockout"
 )
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Keep EK and AK in the TPM that ``params["tcti"]`` names; values: ``ek_sha256``, ``ak_name``, ``ek_certified``.
+    """Make EK and AK persistent in the TPM ``params["tcti"]``; values: ``ek_sha256``, ``ak_name``, ``ek_certified``.
 
-    Raises TPM_HIERARCHY_DISABLED and TPM_PCR_UNAVAILABLE before anything is kept; a TPM in lockout is a warning.
+    Raises TPM_HIERARCHY_DISABLED and TPM_PCR_UNAVAILABLE before any change; a TPM in lockout is a warning.
     """
     with open_tpm(params["tcti"], timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
         known = tpm.properties()
@@ -232,7 +232,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def _require_usable(known: TpmProperties) -> None:
-    """Raise TPM_HIERARCHY_DISABLED, TPM_PCR_UNAVAILABLE: keys that were kept would be of no use."""
+    """Raise TPM_HIERARCHY_DISABLED or TPM_PCR_UNAVAILABLE if persistent keys would be of no use."""
     if known.disabled:
         raise TpmError(
             f"expected the owner and the endorsement hierarchy enabled, got {' and '.join(known.disabled)} off",

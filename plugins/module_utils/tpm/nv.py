@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A counter in the TPM's non-volatile memory: it only rises, through resets, power cuts and its own deletion.
+"""A counter in the TPM's non-volatile memory, which never decreases, even after resets, power cuts and its deletion.
 
-A TPM starts a new counter above every counter that it ever had (part 3, 31.8), so that deleting and defining it again
-never brings an old value back. Reads and increments are authenticated by a session salted to the EK: a bus that changes
-an answer is found out (TPM_RESPONSE_FORGED).
+A TPM starts a new counter above every counter that it ever had (part 3, 31.8), so a counter that is deleted and defined
+again never has an old value. A session salted to the EK authenticates reads and increments, so a changed response on
+the bus is detected (TPM_RESPONSE_FORGED).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 COUNTER_SIZE = 8
 COUNTER_ATTRIBUTES = c.NV_OWNER_WRITE | c.NV_OWNER_READ | c.NV_AUTH_READ | c.NV_NO_DA | c.NV_TYPE_COUNTER
-"""Only the owner increments, anybody on the machine reads; not orderly, so each increment outlives a power cut."""
+"""Only the owner can increment, every program can read; not orderly, so increments survive a power cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvPublic:
-    """TPMS_NV_PUBLIC: what an index is. ``attributes`` are TPMA_NV bits."""
+    """TPMS_NV_PUBLIC: the public area of an index. ``attributes`` are TPMA_NV bits."""
 
     index: int
     name_alg: int
@@ -64,12 +64,12 @@ class NvPublic:
 
     @property
     def written(self) -> bool:
-        """Whether it has a value: before its first increment a counter has none."""
+        """Whether the index has a value; a counter has none before its first increment."""
         return bool(self.attributes & c.NV_WRITTEN)
 
     @property
     def entity(self) -> Entity:
-        """The index as a handle of a command; its Name changes with the first write."""
+        """The index as a handle of a command; the first write changes its Name."""
         digest = hashlib.new(c.HASH_NAMES[self.name_alg], self.marshal()).digest()
         return Entity(self.index, u16(self.name_alg) + digest)
 
@@ -78,14 +78,14 @@ class NvCounter:
     """The counter at one index of the owner's hierarchy, over an open TPM."""
 
     def __init__(self, tpm: Tpm, index: int = c.NV_POLICY_COUNTER) -> None:
-        """Use ``tpm`` as long as its connection is open."""
+        """Use the open ``tpm``."""
         self._tpm = tpm
         self._index = index
 
     def define(self) -> int:
-        """Return the counter's value; it is made, and incremented once, where the TPM has none.
+        """Return the counter's value; define the counter and increment it once if it is missing.
 
-        Raises TPM_NV_FOREIGN where the index is something else, TPM_HIERARCHY_AUTH.
+        Raises TPM_NV_FOREIGN if the index is something else, and TPM_HIERARCHY_AUTH.
         """
         if self._public() is None:
             self._define()
@@ -93,7 +93,7 @@ class NvCounter:
         return self._read(public) if public.written else self.increment()
 
     def read(self) -> int | None:
-        """Return the value, None where there is no counter or it was never incremented; raises TPM_NV_FOREIGN."""
+        """Return the value, None if the counter is missing or was never incremented; raises TPM_NV_FOREIGN."""
         public = self._public()
         return self._read(public) if public is not None and public.written else None
 
@@ -138,7 +138,7 @@ class NvCounter:
         return public
 
     def _public(self) -> NvPublic | None:
-        """Return what the index is, checked; the session's HMACs cover its Name, so a forged one opens nothing."""
+        """Return the checked public area of the index; session HMACs cover its Name, so a forged area fails later."""
         try:
             reader = self._tpm.execute(Command(code=c.CC_NV_READ_PUBLIC, handles=(Entity.of(self._index),))).parameters
         except ResponseError as error:
@@ -161,7 +161,7 @@ class NvCounter:
 
     @contextlib.contextmanager
     def _owned(self) -> Iterator[Session]:
-        """Give the session that authorises the owner's hierarchy; a wrong password is told by TPM_HIERARCHY_AUTH."""
+        """Yield a session that authorises the owner hierarchy; a wrong password raises TPM_HIERARCHY_AUTH."""
         auth = self._tpm.hierarchy_auth(c.RH_OWNER)
         with self._authenticated(auth) as session, password_checked(c.RH_OWNER):
             yield session

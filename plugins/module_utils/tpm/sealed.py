@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Data that the TPM gives back only while registers have the values it was sealed to (part 1, 19.7.7; PolicyPCR)."""
+"""Seal data to register values: the TPM unseals it only if the registers have them (part 1, 19.7.7; PolicyPCR)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _VALUE_SIZE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedObject:
-    """Sealed data as it may lie on a disk: TPMT_PUBLIC and TPM2B_PRIVATE's content, and the registers it depends on.
+    """Sealed data, safe to store on a disk: TPMT_PUBLIC, the content of TPM2B_PRIVATE, and the bound registers.
 
-    It opens in the TPM that made it and nowhere else, and it does not say who made it: the caller authenticates
-    what comes out (a wrapping key does so by opening something).
+    Only the TPM that sealed it can unseal it. It does not prove which program sealed it, so the caller must
+    authenticate the unsealed data (a wrapping key is authentic if it unwraps something).
     """
 
     public: bytes
@@ -58,7 +58,7 @@ class SealedObject:
 
     @classmethod
     def from_json(cls, text: str) -> SealedObject:
-        """Return what `to_json` wrote; raises TPM_MALFORMED for anything else."""
+        """Return the object that `to_json` rendered; raises TPM_MALFORMED for any other text."""
         document = _load_document(text)
         pcrs = document["pcrs"]
         if not isinstance(pcrs, list) or any(not isinstance(index, int) or isinstance(index, bool) for index in pcrs):
@@ -91,9 +91,9 @@ def _decode(value: object) -> bytes:
 
 
 def seal(tpm: Tpm, secret: bytes, pcrs: Mapping[int, bytes]) -> SealedObject:
-    """Seal ``secret`` (1 to 128 bytes) to the SHA-256 values ``pcrs``, which need not be the present ones.
+    """Seal ``secret`` (1 to 128 bytes) to the SHA-256 values ``pcrs``, which may differ from the current values.
 
-    At least one register; ``secret`` is encrypted on its way into the TPM. Raises TPM_MALFORMED, TPM_HIERARCHY_AUTH.
+    At least one register is required; ``secret`` is encrypted on the bus. Raises TPM_MALFORMED, TPM_HIERARCHY_AUTH.
     """
     selection = _selection(pcrs)
     if not 0 < len(secret) <= c.MAX_SEALED:
@@ -129,9 +129,9 @@ def _create(
 
 
 def unseal(tpm: Tpm, sealed: SealedObject) -> bytes:
-    """Return the secret of ``sealed``, encrypted on its way; TPM_POLICY_MISMATCH when the registers differ.
+    """Return the secret of ``sealed``, encrypted on the bus; raises TPM_POLICY_MISMATCH if the registers differ.
 
-    Needs room for two objects beside what this client has loaded.
+    The TPM needs room for two objects besides those that this client has loaded.
     """
     ek, loaded = load_endorsement_key(tpm), _load(tpm, sealed)
     try:
@@ -157,7 +157,7 @@ def _load(tpm: Tpm, sealed: SealedObject) -> LoadedKey:
 
 
 def _open(tpm: Tpm, loaded: LoadedKey, session: Session, sealed: SealedObject) -> bytes:
-    # An empty digest lets the TPM take the registers as they are; whether they are right shows at Unseal.
+    # With an empty digest the TPM takes the current register values; TPM2_Unseal fails if they are wrong.
     selection = sized(b"") + marshal_selections([PcrSelection.of(sealed.pcrs)])
     tpm.execute(Command(code=c.CC_POLICY_PCR, handles=(session.entity,), parameters=selection))
     try:

@@ -48,17 +48,17 @@ def _blocks(size: int, block: Callable[[bytes], bytes]) -> bytes:
 
 
 def cfb_encrypt(key: bytes, iv: bytes, data: bytes) -> bytes:
-    """Return ``data`` under AES-CFB with segments of a block (SP 800-38A, 6.3)."""
+    """Return ``data`` encrypted with AES-CFB in segments of one block (SP 800-38A, 6.3)."""
     return _cfb(key, iv, data, encrypting=True)
 
 
 def cfb_decrypt(key: bytes, iv: bytes, data: bytes) -> bytes:
-    """Undo `cfb_encrypt`."""
+    """Return the plaintext of data from `cfb_encrypt`."""
     return _cfb(key, iv, data, encrypting=False)
 
 
 def _cfb(key: bytes, iv: bytes, data: bytes, *, encrypting: bool) -> bytes:
-    # `cryptography` moves CFB between modules from version to version; over single blocks it is these few lines.
+    # `cryptography` moves CFB between modules from version to version; over single blocks it needs few lines.
     block = ciphers.Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     previous, result = iv, b""
     for start in range(0, len(data), _BLOCK):
@@ -80,7 +80,7 @@ def share_secret(key: Public, label: bytes, random: Random) -> tuple[bytes, byte
         scheme = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label + b"\0")
         try:
             return secret, public.encrypt(secret, scheme)
-        except ValueError as error:  # an even modulus, for example: nobody's key
+        except ValueError as error:  # for example an even modulus, which no real key has
             raise malformed("an RSA key that encrypts", "another number") from error
     ephemeral = ec.generate_private_key(public.curve)
     ours, theirs = ecc_point(ephemeral.public_key()), ecc_point(public)
@@ -94,9 +94,9 @@ _NONCE_SIZE = 32
 class Session:
     """One HMAC or policy session; with ``encrypts`` it encrypts the first parameter in both directions.
 
-    ``auth`` is the auth value of what the session authorises, empty for almost everything (part 1, 19.6.5): it makes
-    HMAC and cipher keys together with the session's own key. It is stateful (rolling nonces): one command after the
-    other.
+    ``auth`` is the auth value of the authorised entity, empty for almost every entity (part 1, 19.6.5). HMAC and cipher
+    keys are made from it and the session's own key. The session is stateful (rolling nonces), so its commands must run
+    one after the other.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Session:
         return Entity.of(self.handle)
 
     def encrypt(self, parameters: bytes) -> bytes:
-        """Roll our nonce and return ``parameters``, the content of the leading TPM2B encrypted (if there is one)."""
+        """Roll our nonce and return ``parameters`` with the content of the leading TPM2B, if any, encrypted."""
         self._nonce_caller = self._random.token(_NONCE_SIZE)
         self._attributes = self._base_attributes
         if not (parameters and self._encrypts):
@@ -133,12 +133,12 @@ class Session:
         return sized(cfb_encrypt(key, iv, reader.sized(c.MAX_BUFFER))) + reader.rest()
 
     def authorize(self, cp_hash: bytes) -> bytes:
-        """Return handle, nonce, attributes and HMAC."""
+        """Return the TPMS_AUTH_COMMAND: handle, nonce, attributes and HMAC."""
         code = self._hmac(cp_hash, newer=self._nonce_caller, older=self._nonce_tpm, attributes=self._attributes)
         return u32(self.handle) + sized(self._nonce_caller) + u8(self._attributes) + sized(code)
 
     def verify(self, rp_hash: bytes, nonce: bytes, attributes: int, code: bytes) -> None:
-        """Check that the TPM that knows the salt sent this response; raises TPM_RESPONSE_FORGED."""
+        """Verify that this response is from the TPM that knows the salt; raises TPM_RESPONSE_FORGED."""
         expected = self._hmac(rp_hash, newer=nonce, older=self._nonce_caller, attributes=attributes)
         if not hmac.compare_digest(expected, code):
             raise TpmError(
@@ -148,7 +148,7 @@ class Session:
         self._nonce_tpm = nonce
 
     def decrypt(self, parameters: bytes) -> bytes:
-        """Return ``parameters``, the content of the leading TPM2B decrypted (if there is one)."""
+        """Return ``parameters`` with the content of the leading TPM2B, if any, decrypted."""
         if not (parameters and self._encrypts):
             return parameters
         key, iv = self._cipher_key(newer=self._nonce_tpm, older=self._nonce_caller)
@@ -164,9 +164,9 @@ class Session:
 
 
 class PendingSession:
-    """A session about to be started: the command to send, and the session made from its reply.
+    """A session to start: the command to send, and the session from its reply.
 
-    Without ``key`` it is not salted: then only the auth value of what it authorises makes its HMACs.
+    Without ``key`` the session is not salted, and its HMACs depend only on the auth value of the authorised entity.
     """
 
     def __init__(self, key: LoadedKey | None, kind: int, random: Random, *, encrypts: bool = True) -> None:
@@ -183,7 +183,7 @@ class PendingSession:
         )
 
     def finish(self, reply: Reply) -> Session:
-        """Return the session that the TPM has opened."""
+        """Return the session that the TPM opened."""
         nonce_tpm = reply.parameters.sized(c.MAX_DIGEST)
         reply.parameters.end()
         key = kdf_a(self._salt, b"ATH", context=nonce_tpm + self._nonce) if self._salt else b""

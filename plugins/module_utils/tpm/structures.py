@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Public areas, names and register selections as types: bytes in, objects out, no I/O.
+"""Parse and marshal public areas, names and register selections, without I/O.
 
 Every parser is strict: bounded fields, known algorithms, no trailing bytes; `TpmError` TPM_MALFORMED otherwise.
 ``X.parse(b).marshal() == b`` holds for every byte string that is accepted (part 2, 10 to 12).
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# Big-endian reader and writer of TPM structures; the reader is bounded and never goes past its end.
+# A big-endian reader and writer of TPM structures; the reader never reads past the end.
 
 
 def malformed(expected: str, got: str) -> TpmError:
-    """Return the one error for bytes that are not the structure they should be."""
+    """Return the error TPM_MALFORMED for bytes that are not the expected structure."""
     return TpmError(f"expected {expected}, got {got}", reason=Reason.TPM_MALFORMED)
 
 
 class Reader:
-    """Reads a structure from bytes, front to back.
+    """Reads the fields of a structure in order.
 
-    Every method raises `TpmError` TPM_MALFORMED when the bytes end too early or a size exceeds its limit.
+    Every method raises `TpmError` TPM_MALFORMED if the bytes end too early or a size exceeds its limit.
     """
 
     __slots__ = ("_data", "_offset", "_what")
@@ -93,11 +93,11 @@ class Reader:
         return count
 
     def rest(self) -> bytes:
-        """Return everything that is left."""
+        """Return all bytes that are left."""
         return self.take(self.left)
 
     def end(self) -> None:
-        """Refuse bytes behind the structure."""
+        """Raise TPM_MALFORMED if bytes are left."""
         if self.left:
             raise malformed(f"the end of {self._what}", f"{self.left} more bytes")
 
@@ -123,13 +123,13 @@ def u64(value: int) -> bytes:
 
 
 def sized(data: bytes) -> bytes:
-    """Return ``data`` as a TPM2B: its length in two bytes, then itself."""
+    """Return ``data`` as a TPM2B: its length in two bytes, then the data."""
     return u16(len(data)) + data
 
 
 _DEFAULT_EXPONENT = 65537
 _KEPT_KEYS = 256
-"""Public keys that were made from their numbers: an exchange asks for the same two keys nine times."""
+"""The number of cached public keys; one exchange needs the same two keys nine times."""
 
 _SIGNING_SCHEMES = (c.ALG_RSASSA, c.ALG_RSAPSS, c.ALG_ECDSA)
 
@@ -149,7 +149,7 @@ def read_point(reader: Reader) -> EccPoint:
 
 @dataclass(frozen=True, slots=True)
 class EccPoint:
-    """A point of a curve, TPMS_ECC_POINT; the coordinates are bytes as the TPM wrote them."""
+    """A point of a curve, TPMS_ECC_POINT; the coordinates are the TPM's bytes."""
 
     x: bytes
     y: bytes
@@ -159,7 +159,7 @@ class EccPoint:
         return sized(self.x) + sized(self.y)
 
     def uncompressed(self, size: int) -> bytes:
-        """Return the point as certificates hold it (SEC 1, 2.3.3), for a field of ``size`` bytes."""
+        """Return the uncompressed point as in certificates (SEC 1, 2.3.3), for a field of ``size`` bytes."""
         return b"\x04" + self.x.rjust(size, b"\0") + self.y.rjust(size, b"\0")
 
 
@@ -293,7 +293,7 @@ class Public:
 
     @classmethod
     def parse(cls, data: bytes) -> Public:
-        """Return the public area in ``data`` (TPMT_PUBLIC, without a size in front)."""
+        """Return the public area in ``data`` (TPMT_PUBLIC, without a size before it)."""
         reader = Reader(data, "TPMT_PUBLIC")
         kind, name_alg, attributes = reader.u16(), reader.u16(), reader.u32()
         auth_policy = reader.sized(c.MAX_DIGEST)
@@ -322,11 +322,11 @@ class Public:
         return u16(self.name_alg) + digest(self.name_alg, self.marshal())
 
     def qualified_name(self, hierarchy: int) -> bytes:
-        """Return the qualified name that this object has as a primary of ``hierarchy`` (part 1, 16)."""
+        """Return the qualified name of this object as a primary key of ``hierarchy`` (part 1, 16)."""
         return u16(self.name_alg) + digest(self.name_alg, u32(hierarchy) + self.name())
 
     def key(self) -> ec.EllipticCurvePublicKey | rsa.RSAPublicKey:
-        """Return the key for `cryptography`; TPM_MALFORMED when its numbers make no key."""
+        """Return the key as an object of `cryptography`; raises TPM_MALFORMED if its numbers are no key."""
         if isinstance(self.parameters, RsaParameters) and isinstance(self.unique, bytes):
             return _rsa_key(self.parameters, self.unique)
         if isinstance(self.parameters, EccParameters) and isinstance(self.unique, EccPoint):
@@ -342,7 +342,7 @@ class Public:
         return hashlib.sha256(self.spki()).hexdigest()
 
     def as_template(self) -> Public:
-        """Return the area without its key, to compare it with a template."""
+        """Return the area without its key, for comparison with a template."""
         empty: bytes | EccPoint = b"" if isinstance(self.unique, bytes) else EccPoint(b"", b"")
         return replace(self, unique=empty)
 
@@ -364,7 +364,7 @@ def _rsa_key(parameters: RsaParameters, modulus: bytes) -> rsa.RSAPublicKey:
 
 @lru_cache(maxsize=_KEPT_KEYS)
 def ecc_key(curve: int, point: EccPoint) -> ec.EllipticCurvePublicKey:
-    """Return ``point`` as a public key on ``curve``; TPM_MALFORMED when it does not lie there."""
+    """Return ``point`` as a public key on ``curve``; raises TPM_MALFORMED if it is not on the curve."""
     if curve not in {c.CURVE_P256, c.CURVE_P384}:
         raise malformed("curve P-256 or P-384", f"{curve:#06x}")
     kind = ec.SECP256R1() if curve == c.CURVE_P256 else ec.SECP384R1()
@@ -376,7 +376,7 @@ def ecc_key(curve: int, point: EccPoint) -> ec.EllipticCurvePublicKey:
 
 
 def ecc_point(key: ec.EllipticCurvePublicKey) -> EccPoint:
-    """Return the point of ``key``, coordinates padded to the size of the field."""
+    """Return the point of ``key`` with coordinates padded to the size of the field."""
     numbers, size = key.public_numbers(), (key.curve.key_size + 7) // 8
     return EccPoint(numbers.x.to_bytes(size, "big"), numbers.y.to_bytes(size, "big"))
 
@@ -390,7 +390,7 @@ class PcrSelection:
 
     @classmethod
     def of(cls, indices: Iterable[int], *, bank: int = c.ALG_SHA256) -> PcrSelection:
-        """Return the selection of ``indices``, in any order; TPM_MALFORMED for a register that does not exist."""
+        """Return the selection of ``indices``, in any order; raises TPM_MALFORMED for unknown registers."""
         wanted = tuple(sorted(set(indices)))
         if wanted and not (wanted[0] >= 0 and wanted[-1] < c.PCR_COUNT):
             raise malformed(f"registers 0 to {c.PCR_COUNT - 1}", f"{list(wanted)}")
@@ -398,7 +398,7 @@ class PcrSelection:
 
     @classmethod
     def read(cls, reader: Reader) -> PcrSelection:
-        """Return the next TPMS_PCR_SELECTION of three octets, the form that every PC client TPM uses."""
+        """Return the next TPMS_PCR_SELECTION of three octets, the form of every PC client TPM."""
         bank, size = reader.u16(), reader.u8()
         if size != c.PCR_COUNT // 8:
             raise malformed("a register bitmap of 3 bytes", f"{size}")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The public areas of the keys that are made: EK (L-1, L-2), SRK, AK, and what seals data.
+"""The templates (public areas) of the keys EK (L-1, L-2), SRK and AK and of sealed data; MakeCredential.
 
 Sources: TCG EK Credential Profile 2.5, B.3.3 and B.3.4; TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1.
 """
@@ -81,11 +81,11 @@ AK = Public(
     parameters=EccParameters(symmetric=Symmetric(), scheme=Scheme(c.ALG_ECDSA, c.ALG_SHA256), curve=c.CURVE_P256),
     unique=EccPoint(b"", b""),
 )
-"""The attestation key: restricted, so it signs only what the TPM itself says; ECDSA with SHA-256."""
+"""The attestation key: restricted, so it signs only structures of the TPM itself; ECDSA with SHA-256."""
 
 
 def sealed_template(policy: bytes) -> Public:
-    """Return the area of sealed data that only ``policy`` opens; no password does, so dictionary lockout is moot."""
+    """Return the template of sealed data that only ``policy`` opens; it has no password, so no dictionary lockout."""
     return Public(
         type=c.ALG_KEYEDHASH,
         name_alg=c.ALG_SHA256,
@@ -97,11 +97,11 @@ def sealed_template(policy: bytes) -> Public:
 
 
 def matches(public: Public, template: Public) -> bool:
-    """Whether ``public`` is a key of ``template``: equal but for the key itself."""
+    """Whether ``public`` is a key of ``template``: equal except for the key itself."""
     return public.as_template() == template.as_template()
 
 
-# MakeCredential in software (part 1, 24): a secret that only one EK opens, and only for one AK.
+# MakeCredential in software (part 1, 24): a secret that only one EK can decrypt, and only for one AK.
 
 _MAX_SECRET = 32
 _NAME_SIZE = 34
@@ -109,13 +109,13 @@ _NAME_SIZE = 34
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What ActivateCredential takes: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, both with their size in front."""
+    """The input of ActivateCredential: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET, both with their size."""
 
     id_object: bytes
     encrypted_secret: bytes
 
     def verify_form(self) -> None:
-        """Refuse with TPM_MALFORMED what is not exactly one sized field each."""
+        """Raise TPM_MALFORMED unless each field is exactly one TPM2B."""
         for data, what in ((self.id_object, "TPM2B_ID_OBJECT"), (self.encrypted_secret, "TPM2B_ENCRYPTED_SECRET")):
             reader = Reader(data, what)
             reader.sized(c.MAX_BUFFER)
@@ -123,7 +123,7 @@ class Credential:
 
 
 def verify_endorsement_key(public: Public) -> None:
-    """Refuse with TPM_EK_UNSUPPORTED every public area but those of templates L-1 and L-2."""
+    """Raise TPM_EK_UNSUPPORTED unless the public area is of template L-1 or L-2."""
     if not (matches(public, EK_RSA) or matches(public, EK_ECC)):
         raise TpmError(
             "expected an endorsement key of template L-1 (RSA-2048) or L-2 (ECC P-256), "
@@ -133,7 +133,7 @@ def verify_endorsement_key(public: Public) -> None:
 
 
 def make_credential(ek: Public, ak_name: bytes, secret: bytes, random: Random) -> Credential:
-    """Return ``secret`` (1 to 32 bytes) such that only the TPM with ``ek`` can open it, and only if it holds the AK.
+    """Return ``secret`` (1 to 32 bytes) encrypted so that only the TPM with ``ek`` can open it, if it has the AK too.
 
     ``ak_name`` is the Name of the AK, which binds its whole public area. Raises TPM_EK_UNSUPPORTED, TPM_MALFORMED.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a command reaches a TPM: a device file or the data socket of swtpm. Bytes in, bytes out."""
+"""Send commands to a TPM through a device file or the data socket of swtpm: bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _PAUSE_SECONDS = 0.02
 
 
 class Transport(Protocol):
-    """One TPM. ``managed`` says that a resource manager gives this client handles of its own."""
+    """One TPM. ``managed``: a resource manager gives this client its own handles."""
 
     @property
     def managed(self) -> bool:
-        """Whether a resource manager stands in front of the TPM."""
+        """Whether commands go through a resource manager."""
 
     def transact(self, command: bytes, *, timeout_seconds: float) -> bytes:
-        """Send one whole command and return its whole response; raises TPM_UNREACHABLE, TPM_BUSY, TPM_MALFORMED."""
+        """Send one command and return its complete response; raises TPM_UNREACHABLE, TPM_BUSY, TPM_MALFORMED."""
 
     def close(self) -> None:
         """Release the TPM."""
@@ -74,7 +74,7 @@ Address: TypeAlias = DeviceAddress | UnixAddress | TcpAddress
 
 
 def parse_tcti(tcti: str) -> Address:
-    """Return the address that ``tcti`` (the notation of tpm2-tools) means; raises OPTION_INVALID."""
+    """Return the address of ``tcti`` (the notation of tpm2-tools); raises OPTION_INVALID."""
     kind, _unused, rest = tcti.partition(":")
     if kind == "device" and rest.startswith("/"):
         return DeviceAddress(rest)
@@ -114,9 +114,9 @@ def connect(address: Address, *, timeout_seconds: float, clock: Clock) -> Transp
 
 
 class DeviceTransport:
-    """``/dev/tpmrm0`` or ``/dev/tpm0``: one write a command, then reads until the response is whole.
+    """``/dev/tpmrm0`` or ``/dev/tpm0``: one write for each command, then reads until the response is complete.
 
-    The kernel ends a command that takes too long by itself (tpm(4)), so reads block.
+    The kernel has a time limit for commands (tpm(4)), so reads block.
     """
 
     def __init__(self, path: str, *, timeout_seconds: float, clock: Clock) -> None:
@@ -128,7 +128,7 @@ class DeviceTransport:
         """Whether this is the kernel's resource manager."""
         return Path(self._path).resolve().name.startswith("tpmrm")
 
-    def transact(self, command: bytes, *, timeout_seconds: float) -> bytes:  # noqa: ARG002 - the kernel's own applies
+    def transact(self, command: bytes, *, timeout_seconds: float) -> bytes:  # noqa: ARG002 - the kernel's time limit applies
         """Send ``command`` and return the response."""
         try:
             os.write(self._fd, command)
@@ -150,10 +150,10 @@ class DeviceTransport:
 
 
 class SocketTransport:
-    """The data channel of swtpm, one connection a command.
+    """The data channel of swtpm, with one connection for each command.
 
-    swtpm serves one connection at a time and with ``disconnect`` closes it after each command: this way others get
-    their turn and both forms work. The control channel is not used.
+    swtpm serves one connection at a time, and with ``disconnect`` closes it after each command. So other clients can
+    connect between two commands, with and without that option. The control channel is not used.
     """
 
     def __init__(self, address: UnixAddress | TcpAddress, *, clock: Clock) -> None:
@@ -188,7 +188,7 @@ class SocketTransport:
             raise _unreachable(self._label, error) from error
 
     def close(self) -> None:
-        """Nothing is open between two commands."""
+        """Do nothing: no connection is open between two commands."""
 
     def _connect(self, timeout_seconds: float) -> socket.socket:
         address = self._address
@@ -250,19 +250,19 @@ def _busy(label: str, timeout_seconds: float) -> TpmError:
     )
 
 
-# The connection to one TPM: sends commands, waits while it is occupied, and flushes what was loaded.
+# The connection to one TPM: it sends commands, waits while the TPM is busy, and flushes all that was loaded.
 
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.5
 _SLOW_COMMANDS = {c.CC_CREATE_PRIMARY: 12}
-"""Factor on the timeout: searching the primes of an RSA key takes long."""
+"""Factors of the time limit: the TPM needs long to find the primes of an RSA key."""
 _MAX_HANDLES = 256
 _LAST_HANDLE = 0xFFFFFFFF
 _MAX_PAGES = 4
 
 
 class Connection:
-    """One TPM, for one thread. What it loads is flushed by `close`, also after a failure."""
+    """One TPM, for one thread. `close` flushes all that was loaded, also after a failure."""
 
     def __init__(self, transport: Transport, *, random: Random, clock: Clock, timeout_seconds: float) -> None:
         self._transport = transport
@@ -274,7 +274,7 @@ class Connection:
     def close(self) -> None:
         """Flush everything that this client has loaded, then release the transport.
 
-        Errors end here: what the client was used for is over, and the next one flushes what is left.
+        Errors are ignored: the work is done, and the next client flushes what is left.
         """
         try:
             with contextlib.suppress(TpmError):
@@ -290,7 +290,7 @@ class Connection:
     # Sending
 
     def execute(self, command: Command) -> Reply:
-        """Send ``command`` and return its reply; a handle that comes back is flushed by `close`."""
+        """Send ``command`` and return its reply; `close` flushes a handle in the reply."""
         reply = decode(command, self._exchange(command))
         if reply.handle:
             self._open_handles.append(reply.handle)
@@ -315,9 +315,9 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _flush_strays(self) -> int:
-        """Flush what a killed client has left; the lock says that no other client of ours is alive.
+        """Flush the handles of a killed client and return their number; the lock excludes other clients of ours.
 
-        Not behind a resource manager, where each client sees only its own handles.
+        A resource manager shows each client only its own handles, so nothing is flushed then.
         """
         if self._transport.managed:
             return 0
@@ -346,20 +346,20 @@ class Connection:
             if not (more and page):
                 return tuple(found)
             if page[-1] >= _LAST_HANDLE:
-                raise malformed("the last handle without more behind it", f"{page[-1]:#010x} and more")
+                raise malformed("the last handle without more after it", f"{page[-1]:#010x} and more")
         raise malformed(f"at most {_MAX_PAGES} pages of handles", "more")
 
     def property(self, tag: int) -> int:
-        """Return one TPM_PT property, 0 when the TPM does not have it."""
+        """Return one TPM_PT property, 0 if the TPM does not have it."""
         return self.property_range(tag, 1).get(tag, 0)
 
     def property_range(self, first: int, count: int) -> dict[int, int]:
-        """Return the properties that the TPM has from ``first`` on, at most ``count``."""
+        """Return the TPM's properties from ``first`` on, at most ``count``."""
         _unused, reader = self.capability(c.CAP_TPM_PROPERTIES, first, count)
         return {reader.u32(): reader.u32() for _unused in range(reader.count(_MAX_HANDLES))}
 
     def capability(self, capability: int, first: int, count: int) -> tuple[bool, Reader]:
-        """Return whether there is more, and a reader over the list that the TPM answered for ``capability``."""
+        """Return whether there is more data, and a reader over the TPM's list for ``capability``."""
         parameters = u32(capability) + u32(first) + u32(count)
         reader = self.execute(Command(code=c.CC_GET_CAPABILITY, parameters=parameters)).parameters
         more, found = bool(reader.u8()), reader.u32()

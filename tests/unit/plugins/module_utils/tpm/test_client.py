@@ -109,7 +109,7 @@ def test_handles_without_end_are_refused() -> None:
 
 def test_handles_behind_the_last_one_are_refused() -> None:
     tpm, _unused, _unused = _tpm(_handles(0xFFFFFFFF, more=True))
-    with pytest.raises(TpmError, match="the last handle without more behind it") as caught:
+    with pytest.raises(TpmError, match="the last handle without more after it") as caught:
         tpm.handles(0x81000000)
     assert caught.value.reason is Reason.TPM_MALFORMED
 
@@ -143,7 +143,7 @@ def test_registers_that_never_stand_still_are_an_error() -> None:
     tpm, _unused, _unused = _tpm(
         *[answer for n in range(5) for answer in (_registers(2 * n, *range(8)), _registers(2 * n + 1, 8))]
     )
-    with pytest.raises(TpmError, match="stand still") as caught:
+    with pytest.raises(TpmError, match="stay the same") as caught:
         tpm.pcr_read(range(9))
     assert caught.value.reason is Reason.TPM_BUSY
 

@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands i
         pytest.param(0x922, "TPM_RC_RETRY (0x922)", id="a warning"),
         pytest.param(0x9FF & ~0x80, "TPM_RC_unknown (0x97F)", id="an unknown warning"),
         pytest.param(
-            0xB0143, "response code 0XB0143 of software layer 11 in front of the TPM", id="a resource manager"
+            0xB0143, "response code 0XB0143 of software layer 11 above the TPM", id="a resource manager"
         ),
     ],
 )
