@@ -92,7 +92,7 @@ class NodeBoot:
 
     def run(self) -> None:
         """Make a node of this machine; raises SOURCE_…, NODELOCK_…, PLAYBOOK_… and what the play's modules raise."""
-        source = Source(self.source, runner=SystemRunner(), story=self.log, places=self.places)
+        source = Source(self.source, runner=SystemRunner(), observer=self.log, places=self.places)
         site = source.obtain(self.machine, measured=_measured(self.lock.read()))
         new = self.lock.measure(site.measured.to_text())
         self.log.event("site_measured", commit=site.measured.commit, new=new)

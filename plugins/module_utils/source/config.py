@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The section `source` of `/etc/attested/node.yml`: whose repository this machine boots from. Pure."""
+"""The section `source` of `/etc/attested/node.yml`: the repository from which this machine boots. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from .signature import Signer, parse_signer
 
 TRANSPORTS = ("file", "git", "http", "https")
-"""What may be listed. None of them is trusted; https alone is allowed where nothing is listed."""
+"""The allowed values of ``transports``. None of them is trusted; the default is https only."""
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _FIELDS = ("branch", "minimum", "signers", "transports", "url")
@@ -24,7 +24,7 @@ _MAX_URL = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
-    """Where the site's repository is, who signs it, and the least version of it that this machine takes."""
+    """The URL of the site's repository, its signers, and the lowest version that this machine accepts."""
 
     url: str
     signers: tuple[Signer, ...]
@@ -34,7 +34,7 @@ class SourceConfig:
 
 
 def parse_source(body: dict[str, Any]) -> SourceConfig:
-    """Return the section; the caller owes `source_problems` first."""
+    """Return the configuration in ``body``; the caller must have checked `source_problems`."""
     return SourceConfig(
         url=body["url"],
         signers=tuple(parse_signer(line) for line in body["signers"]),
@@ -45,7 +45,7 @@ def parse_source(body: dict[str, Any]) -> SourceConfig:
 
 
 def source_problems(body: Any) -> list[str]:
-    """Return everything that is wrong with the section, empty where nothing is."""
+    """Return all problems of the section, empty if it is valid."""
     if not isinstance(body, dict):
         return [f"expected a mapping, got {body!r:.60}"]
     transports = body.get("transports", ["https"])
@@ -78,7 +78,7 @@ def _url(value: Any, transports: Any) -> list[str]:
     if "::" in value.partition("//")[0] or parts.scheme not in TRANSPORTS or not value.startswith(f"{parts.scheme}://"):
         return [f"url: expected a URL of {', '.join(TRANSPORTS)}, got {value!r:.60}"]
     if "@" in parts.netloc:
-        return ["url: expected no user in it, since nothing in this file is secret"]
+        return ["url: expected no user in it, since this file has no secrets"]
     if isinstance(transports, list) and transports and parts.scheme not in transports:
         return [f"url: {parts.scheme} is not among the transports"]
     return []

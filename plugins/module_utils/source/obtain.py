@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The site of this boot: fetched, verified, and only then written (attacks S34 and S42 of docs/threat-model.md)."""
+"""Fetch the site of this boot, verify it, and only then write it (attacks S34 and S42 of docs/threat-model.md)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from .version import Installed
 
 
-# The verified files of a site, written: into a directory that nobody else can enter, and only then under its name.
+# Write the verified files of a site into a directory that only root can enter, which then gets its final name.
 
 _MODES = {FileKind.PLAIN: 0o600, FileKind.EXECUTABLE: 0o700}
 
 
 def export(files: Sequence[SiteFile], target: Path) -> None:
-    """Make ``target`` hold exactly ``files``; raises FILE_UNUSABLE.
+    """Write exactly ``files`` to the directory ``target``; raises FILE_UNUSABLE.
 
-    Links come last, so nothing is ever written through one; modes are two of ours, so none is set-user-id.
+    Links are made last, so nothing is written through a link. Only two modes are used, so no file is set-user-id.
     """
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def export(files: Sequence[SiteFile], target: Path) -> None:
 
 
 def discard(target: Path) -> None:
-    """Remove an earlier working copy, if there is one."""
+    """Remove the working copy of an earlier run, if it exists."""
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
 
@@ -70,19 +70,19 @@ def _write(file: SiteFile, place: Path) -> None:
 
 _COMMIT_BYTES = 64 << 10
 _KEPT_BYTES = 4096
-_AWAY = frozenset({Reason.SOURCE_NOT_A_REPOSITORY, Reason.SOURCE_UNREACHABLE})
+_UNREACHABLE = frozenset({Reason.SOURCE_NOT_A_REPOSITORY, Reason.SOURCE_UNREACHABLE})
 
 
-class Story(Protocol):
-    """Hears what happens (`serving.Log`)."""
+class Observer(Protocol):
+    """Receives the events of a boot; `core.logs.Log` implements it."""
 
     def event(self, name: str, /, **fields: str | float | None) -> None:
-        """Hear one event."""
+        """Record the event ``name``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where things lie: ``memory`` is on tmpfs, ``state`` on the disk; both are root's alone."""
+    """The directories of the source: ``memory`` is on tmpfs, ``state`` on the disk; only root can access both."""
 
     memory: Path = Path("/run/attested/source")
     state: Path = Path("/var/lib/attested/source")
@@ -94,18 +94,18 @@ class Places:
 
     @property
     def bundle(self) -> Path:
-        """The last good commit with its history, as a file of git."""
+        """The git bundle of the last good commit with its history."""
         return self.state / "last.bundle"
 
     @property
     def kept(self) -> Path:
-        """Version and id of the last good commit."""
+        """The file with version and id of the last good commit."""
         return self.state / "last.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obtained:
-    """A site that was verified and written to ``path``."""
+    """A verified site that was written to ``path``."""
 
     path: Path
     measured: Measured
@@ -113,56 +113,56 @@ class Obtained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this machine is: what is installed, and the SHA-256 of its configuration (hex)."""
+    """The installed collection of this machine, and the SHA-256 of its configuration (hex)."""
 
     installed: Installed
     node_config: str
 
 
 class Source:
-    """Brings the site's repository to this machine."""
+    """Fetches, verifies and writes the site's repository on this machine."""
 
     def __init__(
-        self, config: SourceConfig, *, runner: Runner, story: Story, places: Places, limits: Limits | None = None
+        self, config: SourceConfig, *, runner: Runner, observer: Observer, places: Places, limits: Limits | None = None
     ) -> None:
-        """Keep where the repository is and who signs it; ``limits`` bound each run of git."""
+        """Store the configuration and the collaborators; ``limits`` bound each run of git."""
         self._config = config
         self._runner = runner
-        self._story = story
+        self._observer = observer
         self._places = places
         self._limits = limits or Limits()
 
     def obtain(self, machine: Machine, *, measured: Measured | None = None) -> Obtained:
-        """Return the site, its working copy written after every check; an earlier working copy goes first.
+        """Return the site, with its working copy written after all checks; an earlier working copy is removed first.
 
-        1. Objects come into a bare repository in memory. 2. A pinned key signed the commit. 3. Its tree is a plain
-        site. 4. It is no older than ``minimum`` and than what this machine took before, and descends from that.
-        5. It was written for the installed collection. 6. It is what this boot has ``measured``, if it has. Then it is
-        kept, and written. Raises `Refusal` SOURCE_…, `TransportError` SOURCE_….
+        1. Objects are fetched into a bare repository in memory. 2. A pinned key signed the commit. 3. Its tree is a
+        plain site. 4. It is not older than ``minimum`` and than the last site of this machine, and descends from that.
+        5. It is for the installed collection. 6. It is the commit that this boot has ``measured``, if any. Then the
+        commit is kept, and its files are written. Raises `Refusal` SOURCE_…, `TransportError` SOURCE_….
         """
         discard(self._places.site)
         with Staging.opened(self._places.memory, runner=self._runner, limits=self._limits) as staging:
-            self._bring(staging, again=measured is not None)  # 1
+            self._fetch(staging, again=measured is not None)  # 1
             found, files = self._verified(staging, machine)  # 2 to 5
             _require_same(found, measured)  # 6
             self._keep(staging, Kept(version=found.version, commit=found.commit))
             export(files, self._places.site)
-        self._story.event("site_verified", commit=found.commit, version=found.version, signer=found.signer)
+        self._observer.event("site_verified", commit=found.commit, version=found.version, signer=found.signer)
         return Obtained(path=self._places.site, measured=found)
 
-    def _bring(self, staging: Staging, *, again: bool) -> None:
-        """Fetch; take the last good commit where this boot has measured one, or where nobody answers."""
+    def _fetch(self, staging: Staging, *, again: bool) -> None:
+        """Fetch from the repository, or use the last good commit if this boot measured it or the repository is down."""
         bundle = self._places.bundle
         if again and bundle.exists():
-            self._story.event("site_of_this_boot", bundle=str(bundle))
+            self._observer.event("site_of_this_boot", bundle=str(bundle))
             staging.fetch_file(bundle)
             return
         try:
             staging.fetch(self._config.url, branch=self._config.branch, transports=self._config.transports)
         except TransportError as error:
-            if error.reason not in _AWAY or not bundle.exists():
+            if error.reason not in _UNREACHABLE or not bundle.exists():
                 raise
-            self._story.event("site_away_last_one_used", reason=error.code, message=error.message)
+            self._observer.event("site_away_last_one_used", reason=error.code, message=error.message)
             staging.fetch_file(bundle)
 
     def _verified(self, staging: Staging, machine: Machine) -> tuple[Measured, tuple[SiteFile, ...]]:
@@ -189,7 +189,7 @@ class Source:
         return parse_kept(read_bytes(place, limit=_KEPT_BYTES)) if place.exists() else None
 
     def _keep(self, staging: Staging, kept: Kept) -> None:
-        """Remember the commit; its bundle comes first, so that a version is never kept without one."""
+        """Store the commit; its bundle is written first, so that no version is stored without its bundle."""
         if self._kept() == kept and self._places.bundle.exists():
             return
         make_directory(self._places.state, mode=0o700)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commits and the SSH signatures that git puts into them: bytes in, a signed commit out, or a refusal.
+"""Verify git's SSH signatures of commits: bytes in, a signed commit or a refusal out.
 
-The form is OpenSSH's (PROTOCOL.sshsig); what git signs is the commit object without its header ``gpgsig``. No key of
-a key ring, no file and no other program has a say: a key is pinned or it is not, at any time of any clock.
+The form is OpenSSH's (PROTOCOL.sshsig). Git signs the commit object without its header ``gpgsig``. Only pinned keys
+count: no key ring, no file, no other program and no clock has an influence.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _WORD = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """A pinned key: ``blob`` in SSH's wire form, ``name`` the remark behind it."""
+    """A pinned key: ``blob`` in SSH's wire form, ``name`` the comment after it."""
 
     blob: bytes
     name: str
 
     @property
     def fingerprint(self) -> str:
-        """As ssh-keygen -l says it, for example ``SHA256:tQ…``."""
+        """The fingerprint as of ssh-keygen -l, for example ``SHA256:tQ…``."""
         return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
 
 
@@ -59,7 +59,7 @@ class SignedCommit:
 
 
 def parse_signer(line: Any) -> Signer:
-    """Return the key of ``line``, as in a .pub file; raises `ValueError` for what cannot be pinned."""
+    """Return the key of ``line``, as in a .pub file; raises `ValueError` if it cannot be pinned."""
     match = _KEY_LINE.fullmatch(line) if isinstance(line, str) else None
     if match is None:
         raise ValueError(f"expected a public key of ssh-ed25519 or ecdsa-sha2-nistp256, got {line!r:.60}")
@@ -72,18 +72,18 @@ def parse_signer(line: Any) -> Signer:
 
 
 def object_id(kind: str, content: bytes) -> str:
-    """Return git's name of an object."""
+    """Return git's id of an object."""
     head = f"{kind} {len(content)}\0".encode()
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
 
 
 def verify_commit(content: bytes, *, commit: str, signers: Iterable[Signer]) -> SignedCommit:
-    """Return the commit ``commit`` whose object is ``content``, once it is known who signed it.
+    """Return the commit ``commit`` with the object ``content`` after its signature was verified.
 
-    1. The object is the one that was asked for (SOURCE_OBJECT_BROKEN). 2. It carries one SSH signature
-    (SOURCE_UNSIGNED). 3. The signature has its form and was made for git (SOURCE_SIGNATURE). 4. Its key is pinned
-    (SOURCE_SIGNER_UNKNOWN). 5. It fits the rest of the object (SOURCE_SIGNATURE). 6. The tree is read from these very
-    bytes (SOURCE_OBJECT_BROKEN). The caller owes: that this commit is no older one than it must be.
+    1. The object has this id (SOURCE_OBJECT_BROKEN). 2. It has one SSH signature (SOURCE_UNSIGNED). 3. The signature
+    parses and was made for git (SOURCE_SIGNATURE). 4. Its key is pinned (SOURCE_SIGNER_UNKNOWN). 5. It is valid for the
+    rest of the object (SOURCE_SIGNATURE). 6. The tree is read from the signed bytes (SOURCE_OBJECT_BROKEN). The caller
+    must check that this commit is not older than an earlier one.
     """
     if not hmac.compare_digest(object_id("commit", content), commit):  # 1
         raise Refusal(f"expected the content of {commit}, got another", reason=Reason.SOURCE_OBJECT_BROKEN)
@@ -140,11 +140,11 @@ class _SshSignature:
             else:
                 raise _malformed(f"a signature of the key's own kind, got {self.algorithm[:32]!r}")
         except exceptions.InvalidSignature as error:
-            raise _malformed("one that fits the commit, this one does not") from error
+            raise _malformed("one that is valid for the commit, got another") from error
 
 
 def _split(content: bytes, commit: str) -> tuple[bytes, bytes]:
-    """Return what was signed and the armoured signature."""
+    """Return the signed bytes and the armoured signature."""
     head, blank, message = content.partition(b"\n\n")
     headers: list[list[bytes]] = []
     for line in head.split(b"\n"):
@@ -173,17 +173,17 @@ def _unarmoured(armour: bytes) -> bytes:
 
 
 def _strings(data: bytes, count: int) -> list[bytes]:
-    """Return exactly ``count`` length-prefixed strings, with nothing behind them."""
+    """Return exactly ``count`` length-prefixed strings; data after them is refused."""
     found, at = [], 0
     for _unused in range(count):
         size = int.from_bytes(data[at : at + _WORD], "big")
         part = data[at + _WORD : at + _WORD + size]
         if len(data) < at + _WORD or len(part) != size:
-            raise _malformed("whole fields")
+            raise _malformed("complete fields")
         found.append(part)
         at += _WORD + size
     if at != len(data):
-        raise _malformed("nothing behind its fields")
+        raise _malformed("no data after its fields")
     return found
 
 

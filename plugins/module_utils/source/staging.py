@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""git, held short: a bare repository in memory that objects come into, and out of which nothing is checked out.
+"""Fetch objects with git into a bare repository in memory, from which nothing is checked out.
 
-No configuration but what stands here, no hook, no template, no credential, no submodule, no replaced object; only the
-listed transports; bounded in time and size. git starts no program of a repository's choosing this way, and it writes
-no working copy: objects are read by their ids, and their hashes are taken again by us.
+Git gets no configuration except the settings below, no hook, template, credential, submodule or replaced object, only
+the listed transports, and limits of time and size. So a repository cannot make git start a program. Git writes no
+working copy: objects are read by their ids, and their hashes are checked here.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SETTINGS = (
 _PREFIX = "staging-"
 _TIMED_OUT = frozenset({124, 137})
 _GRACE_SECONDS = 5
-_SAID = 600
-# What git 2.39 and later say; what is none of these counts as not reachable, in git's own words.
+_OUTPUT_CHARACTERS = 600
+# The error texts of git 2.39 and later; any other error counts as SOURCE_UNREACHABLE, with git's text.
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|No space left")
 _BROKEN = re.compile(r"fsck|index-pack failed|unpack-objects|bad object|did not send all necessary objects|corrupt")
 _NO_BRANCH = "couldn't find remote ref"
@@ -59,14 +59,14 @@ _NO_REPOSITORY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Seconds a fetch may take, and bytes that any one file of it may have (a pack is one file)."""
+    """The time limit of a fetch, and the size limit of each of its files (a pack is one file)."""
 
     seconds: int = 120
     bytes: int = 64 << 20
 
 
 class Staging:
-    """One bare repository that lives as long as `opened`; nothing of an earlier one is left or used."""
+    """One bare repository, which exists inside of `opened`; nothing of an earlier one is used."""
 
     def __init__(self, directory: Path, *, runner: Runner, limits: Limits) -> None:
         """Work in the empty bare repository ``directory``; use `opened`."""
@@ -77,7 +77,7 @@ class Staging:
     @classmethod
     @contextmanager
     def opened(cls, below: Path, *, runner: Runner, limits: Limits | None = None) -> Iterator[Staging]:
-        """Make a repository below ``below`` (root's alone, in memory), and remove it and what was left of others."""
+        """Make a repository in ``below`` (on tmpfs, only for root); remove it at the end, and earlier ones first."""
         below.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in below.glob(f"{_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -90,7 +90,7 @@ class Staging:
             shutil.rmtree(directory, ignore_errors=True)
 
     def fetch(self, url: str, *, branch: str, transports: Iterable[str]) -> None:
-        """Bring ``branch`` of ``url`` with its history.
+        """Fetch ``branch`` of ``url`` with its history.
 
         Raises `TransportError` SOURCE_UNREACHABLE, SOURCE_NOT_A_REPOSITORY, SOURCE_BRANCH_ABSENT, or `Refusal`
         SOURCE_TREE_REFUSED, SOURCE_OBJECT_BROKEN.
@@ -101,15 +101,15 @@ class Staging:
         except TransportError as error:
             if error.reason is not Reason.SOURCE_BRANCH_ABSENT or self._has_branches(url, allowed):
                 raise
-            # a page instead of a repository reads as one without branches
-            raise _fetch_failed(url, "what answers is no repository", Reason.SOURCE_NOT_A_REPOSITORY) from error
+            # Git takes a web page for a repository without branches.
+            raise _fetch_failed(url, "the server has no repository there", Reason.SOURCE_NOT_A_REPOSITORY) from error
 
     def fetch_file(self, bundle: Path) -> None:
-        """Bring what `keep` wrote to ``bundle``; raises as `fetch`."""
+        """Fetch from the file ``bundle`` that `keep` wrote; raises as `fetch`."""
         self._fetch(str(bundle), _REF, transports="file")
 
     def keep(self, bundle: Path) -> None:
-        """Write the commit and its history to ``bundle``, as one file, whole or not at all."""
+        """Write the commit and its history to the file ``bundle``, atomically."""
         fresh = bundle.with_name(f".{bundle.name}.new")
         fresh.unlink(missing_ok=True)
         self.git("bundle", "create", "--quiet", str(fresh), _REF)
@@ -117,14 +117,14 @@ class Staging:
         fresh.replace(bundle)
 
     def tip(self) -> str:
-        """Return the id of the commit that was brought."""
+        """Return the id of the fetched commit."""
         name = self.git("rev-parse", "--verify", "--end-of-options", _REF).stdout.decode().strip()
         if not _ID.fullmatch(name):
             raise Refusal(f"expected the id of a commit, got {name!r:.80}", reason=Reason.SOURCE_OBJECT_BROKEN)
         return name
 
     def descends(self, commit: str, *, ancestor: str) -> bool:
-        """Whether ``ancestor`` is ``commit`` or in its history; what is not here is not in it."""
+        """Whether ``ancestor`` is ``commit`` or in its history; false if the repository does not have it."""
         if self._kinds([ancestor]).get(ancestor, ("", 0))[0] != "commit":
             return False
         return self.git("merge-base", "--is-ancestor", ancestor, commit, check=False).returncode == 0
@@ -134,14 +134,14 @@ class Staging:
         wanted = sorted(set(ids))
         known = self._kinds(wanted)
         if broken := [name for name in wanted if known.get(name, ("", 0))[0] != kind]:
-            raise Refusal(f"expected the {kind} {broken[0]}, it is not there", reason=Reason.SOURCE_OBJECT_BROKEN)
+            raise Refusal(f"expected the {kind} {broken[0]}, it is missing", reason=Reason.SOURCE_OBJECT_BROKEN)
         if (total := sum(known[name][1] for name in wanted)) > limit:
             raise too_large(f"{total} bytes of {kind}")
         content = self.git("cat-file", "--batch", stdin=_lines(wanted)).stdout
         return _objects(content, wanted, kind)
 
     def git(self, *words: str, stdin: bytes | None = None, check: bool = True, transports: str = "") -> CommandResult:
-        """Run git in this repository; ``transports``: what it may reach, by default nothing at all."""
+        """Run git in this repository; ``transports``: the allowed protocols, by default none."""
         environment = {
             "GIT_ALLOW_PROTOCOL": transports,
             "GIT_ATTR_NOSYSTEM": "1",
@@ -178,29 +178,29 @@ class Staging:
         return done.returncode == 0 and bool(done.stdout.strip())
 
     def _kinds(self, ids: list[str]) -> dict[str, tuple[str, int]]:
-        """Return kind and size of each object that is there."""
-        told = self.git("cat-file", "--batch-check", stdin=_lines(ids)).stdout.decode(errors="replace")
-        rows = [line.split(" ") for line in told.splitlines()]
+        """Return kind and size of each object that exists."""
+        output = self.git("cat-file", "--batch-check", stdin=_lines(ids)).stdout.decode(errors="replace")
+        rows = [line.split(" ") for line in output.splitlines()]
         return {row[0]: (row[1], int(row[2])) for row in rows if len(row) == len(("id", "kind", "size"))}
 
 
 def _why(place: str, done: CommandResult, *, seconds: int) -> AttestedError:
-    said = done.stderr.decode("utf-8", "replace").strip()[-_SAID:]
+    output = done.stderr.decode("utf-8", "replace").strip()[-_OUTPUT_CHARACTERS:]
     if done.returncode in _TIMED_OUT:
         return _fetch_failed(place, f"no end within {seconds} s", Reason.SOURCE_UNREACHABLE)
-    if _TOO_LARGE.search(said):
+    if _TOO_LARGE.search(output):
         return too_large("a larger history")
-    if _NO_BRANCH in said:
-        return _fetch_failed(place, said, Reason.SOURCE_BRANCH_ABSENT)
-    if _NO_REPOSITORY.search(said):
-        return _fetch_failed(place, said, Reason.SOURCE_NOT_A_REPOSITORY)
-    if _BROKEN.search(said):
-        return Refusal(f"expected whole objects from {place}, git says: {said}", reason=Reason.SOURCE_OBJECT_BROKEN)
-    return _fetch_failed(place, said or f"git ended with {done.returncode}", Reason.SOURCE_UNREACHABLE)
+    if _NO_BRANCH in output:
+        return _fetch_failed(place, output, Reason.SOURCE_BRANCH_ABSENT)
+    if _NO_REPOSITORY.search(output):
+        return _fetch_failed(place, output, Reason.SOURCE_NOT_A_REPOSITORY)
+    if _BROKEN.search(output):
+        return Refusal(f"expected valid objects from {place}, git says: {output}", reason=Reason.SOURCE_OBJECT_BROKEN)
+    return _fetch_failed(place, output or f"git ended with {done.returncode}", Reason.SOURCE_UNREACHABLE)
 
 
-def _fetch_failed(place: str, said: str, reason: Reason) -> TransportError:
-    return TransportError(f"expected a repository at {place}: {said}", reason=reason, retryable=True)
+def _fetch_failed(place: str, problem: str, reason: Reason) -> TransportError:
+    return TransportError(f"expected a repository at {place}: {problem}", reason=reason, retryable=True)
 
 
 def _lines(ids: Iterable[str]) -> bytes:

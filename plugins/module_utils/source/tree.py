@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A tree of git as files, refused while it is only read: nothing of it has been written anywhere. Pure.
+"""Read a git tree as files, and refuse it before any file is written. Pure.
 
-Every object is taken by its hash, from the signed commit down, so what an object store holds cannot differ from what
-was signed. Attributes, filters, hooks and submodules are git's own machinery; none of it takes part here.
+Every object is read by its hash, beginning at the signed commit, so the files are those that were signed. Git's
+attributes, filters, hooks and submodules are not used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 8192
 MAX_DEPTH = 24
 MAX_BYTES = 32 << 20
-"""What a site may hold; thirty machines with their profiles are about 200 files of 2 kB."""
+"""The limits of a site; thirty machines with their profiles are about 200 files of 2 kB."""
 
 _ID_BYTES = 20
 _MAX_NAME = 255
@@ -30,7 +30,7 @@ _MAX_TARGET = 1024
 
 
 class FileKind(Enum):
-    """What a tree may hold, by git's mode."""
+    """The allowed kinds of files, by git's mode."""
 
     PLAIN = "100644"
     EXECUTABLE = "100755"
@@ -41,15 +41,15 @@ _FOLDER, _SUBMODULE = "40000", "160000"
 
 
 class Objects(Protocol):
-    """Reads objects; `Staging` for real."""
+    """Reads objects; `Staging` implements it."""
 
     def read(self, kind: str, ids: Iterable[str], *, limit: int) -> Mapping[str, bytes]:
-        """Return the objects by id, each checked against its hash, all of ``kind``, ``limit`` bytes together."""
+        """Return the objects of ``kind`` by id after their hashes were checked; at most ``limit`` bytes in total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFile:
-    """A file of the site: its ``path`` from the root, parts by slash, and what it holds (of a link its target)."""
+    """A file of the site: its ``path`` from the root, with slashes, and its content (the target of a link)."""
 
     path: str
     kind: FileKind
@@ -64,7 +64,7 @@ class _Entry:
 
 
 def read_files(objects: Objects, tree: str) -> tuple[SiteFile, ...]:
-    """Return every file below ``tree``, by path.
+    """Return every file below ``tree``, sorted by path.
 
     Raises SOURCE_TREE_REFUSED, and what ``objects`` raises.
     """
@@ -80,7 +80,7 @@ def read_files(objects: Objects, tree: str) -> tuple[SiteFile, ...]:
 
 
 def too_large(got: str) -> Refusal:
-    """Return what refuses a repository that holds more than a site does."""
+    """Return the refusal SOURCE_TREE_REFUSED of a repository that is too large."""
     return Refusal(
         f"expected a site of at most {MAX_ENTRIES} files and {MAX_BYTES} bytes, got {got}",
         reason=Reason.SOURCE_TREE_REFUSED,
@@ -92,7 +92,7 @@ def _walk(objects: Objects, tree: str) -> list[_Entry]:
     level, seen = [_Entry(path="", mode=_FOLDER, object_id=tree)], 0
     for _depth in range(MAX_DEPTH):
         contents = objects.read("tree", {folder.object_id for folder in level}, limit=MAX_BYTES)
-        # The same small tree may stand in many places, so what counts is how often it is met.
+        # The same small tree may be in many folders, so each occurrence counts.
         below = []
         for folder in level:
             entries = _entries(contents[folder.object_id], folder.path)
@@ -104,7 +104,7 @@ def _walk(objects: Objects, tree: str) -> list[_Entry]:
         level = [entry for entry in below if entry.mode == _FOLDER]
         if not level:
             return found
-    raise too_large(f"more than {MAX_DEPTH} folders in one another")
+    raise too_large(f"more than {MAX_DEPTH} nested folders")
 
 
 def _entries(content: bytes, folder: str) -> list[_Entry]:
@@ -116,7 +116,7 @@ def _entries(content: bytes, folder: str) -> list[_Entry]:
         zero = content.find(b"\0", at)
         end = zero + 1 + _ID_BYTES
         if zero < 0 or end > len(content):
-            raise hostile(folder, "an entry that is cut off")
+            raise hostile(folder, "an incomplete entry")
         mode, _space, name = content[at:zero].partition(b" ")
         entries.append(_entry(mode, name, content[zero + 1 : end].hex(), folder=folder))
         at = end
@@ -129,11 +129,11 @@ def _entry(mode: bytes, name: bytes, object_id: str, *, folder: str) -> _Entry:
     try:
         text = name.decode()
     except UnicodeDecodeError as error:
-        raise hostile(folder, "a name that is no UTF-8") from error
+        raise hostile(folder, "a name that is not UTF-8") from error
     if text in {"", ".", ".."} or "/" in text or len(name) > _MAX_NAME or not text.isprintable():
         raise hostile(folder, f"the name {text!r:.60}")
     if text.lower() == ".git":
-        raise hostile(folder, "a repository inside of it")
+        raise hostile(folder, "a repository in the site")
     path = f"{folder}/{text}" if folder else text
     kind = mode.decode("ascii", errors="replace")
     if kind == _SUBMODULE:
@@ -144,7 +144,7 @@ def _entry(mode: bytes, name: bytes, object_id: str, *, folder: str) -> _Entry:
 
 
 def _checked(file: SiteFile) -> SiteFile:
-    """Refuse a link that leads out: only leading steps up count as such, and folders of a tree are no links."""
+    """Return ``file``, or refuse a link out of the site: ``..`` may only be at the beginning of its target."""
     if file.kind is not FileKind.LINK:
         return file
     parts = file.content[: _MAX_TARGET + 1].decode(errors="replace").split("/")
@@ -159,7 +159,7 @@ def _checked(file: SiteFile) -> SiteFile:
 
 
 def hostile(folder: str, got: str) -> Refusal:
-    """Return what refuses a tree that no honest git makes."""
+    """Return the refusal SOURCE_TREE_REFUSED of a tree that git itself would not create."""
     return Refusal(
         f"expected names and kinds of a plain site in /{folder}, got {got}", reason=Reason.SOURCE_TREE_REFUSED
     )

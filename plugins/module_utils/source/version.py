@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which version of a site this is, which collection it was written for, and whether that is later than before. Pure."""
+"""The version of a site, the collection that it is for, and the check that no version is older than before. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .tree import SiteFile
 
 PIN_FILE = "attested-node.yml"
-"""The file in the root of the site's repository, signed with all the rest."""
+"""A file in the root of the site's repository, which the commit's signature covers."""
 
 _PIN_BYTES = 4096
 _MAX_VERSION = 1 << 53
@@ -33,7 +33,7 @@ _FORM = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """What the site says of itself: its ``version``, and release and ``bundle`` (hash of the bundle's manifest)."""
+    """The site's ``version``, and the release and ``bundle`` (hash of the bundle's manifest) that it is for."""
 
     version: int
     collection: str
@@ -42,7 +42,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What `prepare` has installed: release of the collection, and the hash of the bundle's manifest."""
+    """What `prepare` has installed: the release of the collection, and the hash of the bundle's manifest."""
 
     collection: str
     bundle: str
@@ -50,19 +50,19 @@ class Installed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The latest version that this machine has taken."""
+    """The latest version that this machine has accepted."""
 
     version: int
     commit: str
 
     def to_bytes(self) -> bytes:
-        """Return it as a file."""
+        """Return the content of the file."""
         return json.dumps({"form": _FORM, **asdict(self)}, sort_keys=True).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is extended into the node lock's register before the lock: the same for a machine and its verifier.
+    """What is extended into the node lock's register before the lock; machine and verifier use the same form.
 
     ``node_config`` is the SHA-256 of node.yml, ``signer`` the fingerprint of the key that signed ``commit``.
     """
@@ -75,12 +75,12 @@ class Measured:
     node_config: str
 
     def to_text(self) -> str:
-        """Return the one text that is hashed; it begins like nothing else that is measured there."""
+        """Return the text that is hashed; its beginning differs from all other events of that register."""
         return json.dumps({_MARK: _FORM, **asdict(self)}, separators=(",", ":"))
 
 
 def parse_pin(files: Sequence[SiteFile]) -> Pin:
-    """Return what the site's own file says; raises SOURCE_PIN_MALFORMED with every problem."""
+    """Return the content of the site's `PIN_FILE`; raises SOURCE_PIN_MALFORMED with every problem."""
     content = next((file.content for file in files if file.path == PIN_FILE), None)
     if content is None or len(content) > _PIN_BYTES:
         raise _pin_malformed([f"expected the file {PIN_FILE} of at most {_PIN_BYTES} bytes"])
@@ -97,7 +97,7 @@ def parse_pin(files: Sequence[SiteFile]) -> Pin:
 
 
 def parse_kept(content: bytes) -> Kept:
-    """Return what this machine has kept; raises SOURCE_STATE_MALFORMED."""
+    """Return the version in the file ``content``; raises SOURCE_STATE_MALFORMED."""
     try:
         body = load_json(content)
         kept = Kept(version=body["version"], commit=body["commit"])
@@ -110,7 +110,7 @@ def parse_kept(content: bytes) -> Kept:
 
 
 def parse_measured(text: str) -> Measured:
-    """Return what was measured; raises SOURCE_STATE_MALFORMED for a text that `Measured.to_text` never makes."""
+    """Return what was measured; raises SOURCE_STATE_MALFORMED if `Measured.to_text` does not give this text."""
     try:
         body = load_json(text)
         measured = Measured(**{name: value for name, value in body.items() if name != _MARK})
@@ -125,9 +125,9 @@ def parse_measured(text: str) -> Measured:
 
 
 def require_later(pin: Pin, *, commit: str, minimum: int, kept: Kept | None, descends: bool) -> None:
-    """Raise SOURCE_ROLLED_BACK, SOURCE_HISTORY_REWRITTEN unless this is no older site than any before.
+    """Raise SOURCE_ROLLED_BACK if the site is too old, SOURCE_HISTORY_REWRITTEN if it does not follow the last one.
 
-    ``descends``: whether ``commit`` is what was kept or has it among its ancestors.
+    ``descends``: whether ``commit`` is the kept commit or has it in its history.
     """
     least = max(minimum, kept.version if kept else 0)
     if pin.version < least:
@@ -140,7 +140,7 @@ def require_later(pin: Pin, *, commit: str, minimum: int, kept: Kept | None, des
 
 
 def require_installed(pin: Pin, installed: Installed) -> None:
-    """Raise SOURCE_COLLECTION_DIFFERS unless the machine runs the collection that the site was written for."""
+    """Raise SOURCE_COLLECTION_DIFFERS unless the machine has the collection and bundle that the site is for."""
     if (pin.collection, pin.bundle) != (installed.collection, installed.bundle):
         raise Refusal(
             f"expected collection {pin.collection} from bundle {pin.bundle[:16]}…, "
@@ -166,4 +166,4 @@ def _pin_malformed(problems: list[str]) -> Refusal:
 
 
 def _state_malformed() -> SystemFault:
-    return SystemFault("expected what this machine has kept of its source", reason=Reason.SOURCE_STATE_MALFORMED)
+    return SystemFault("expected the stored state of the source, got other text", reason=Reason.SOURCE_STATE_MALFORMED)

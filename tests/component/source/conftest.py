@@ -48,7 +48,7 @@ class Booting:
     story: Story = field(default_factory=Story)
 
     def boot(self, measured: Measured | None = None) -> Obtained:
-        source = Source(self.config, runner=SystemRunner(), story=self.story, places=self.places, limits=self.limits)
+        source = Source(self.config, runner=SystemRunner(), observer=self.story, places=self.places, limits=self.limits)
         return source.obtain(MACHINE, measured=measured)
 
     @property
