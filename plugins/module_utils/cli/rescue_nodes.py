@@ -148,7 +148,7 @@ def _recover(options: argparse.Namespace) -> int:
             patience=Patience(watch_seconds=options.watch),
             clock=clock,
             sleep=asyncio.sleep,
-            told=told,
+            report=told,
         )
     )
     names = [node.ak_name.hex() for node in nodes]

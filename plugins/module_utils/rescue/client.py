@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calls to unmodified nodes of Constellation: verify, recover, rejoin. Loads grpc, so it is imported by name.
+"""Call unmodified nodes of Constellation: verify, recover, rejoin. Loads grpc, so it is imported only where it is used.
 
 verify    plain text; the node's document over our nonce
-recover   attested TLS; the node proves itself in the handshake, only then the master secret goes out
-rejoin    attested TLS; we prove this machine in the handshake, the service shows a certificate that says nothing
+recover   attested TLS; the node shows evidence in the handshake, only then the master secret is sent
+rejoin    attested TLS; this machine shows evidence in the handshake, the service's certificate has no evidence
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from .node import NodeDemands, RejoinSecrets
 
 _CALL_SECONDS = 60.0
-"""Theirs derive keys and write a file before they answer; a key of argon2id is tried afterwards."""
+"""Constellation's nodes derive keys and write a file before they respond; they try the key (argon2id) afterwards."""
 
 _GONE = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE"})
 
 
 async def verify_node(endpoint: str, demands: NodeDemands, *, random: Random) -> SeenNode:
-    """Return the running node at ``endpoint`` (their port 30081), judged; raises what `judge_node` raises.
+    """Return the running node at ``endpoint`` (Constellation's port 30081) after `judge_node`; raises as it does.
 
-    In plain text, so whoever stands in between may hand on the document of another good node.
+    The call is in plain text, so a machine in the middle may forward the document of another good node.
     """
     host, port = parse_endpoint(endpoint)
     nonce = random.token(NONCE_BYTES)
@@ -64,7 +64,7 @@ async def verify_node(endpoint: str, demands: NodeDemands, *, random: Random) ->
 
 
 async def look_at_locked_node(endpoint: str, demands: NodeDemands, *, random: Random, clock: Clock) -> SeenNode:
-    """Return the locked node at ``endpoint`` (their port 9999), judged in the handshake; nothing is sent to it."""
+    """Return the locked node at ``endpoint`` (port 9999), verified in the handshake; no secret is sent to it."""
     judge = _Judge(demands)
     check = AttestedServer(judge, random.token(NONCE_BYTES), clock)
     async with open_connection(endpoint, check=check, issuer=None, clock=clock):
@@ -80,11 +80,11 @@ async def recover_node(
     random: Random,
     clock: Clock,
 ) -> SeenNode:
-    """Hand the master secret to the locked node at ``endpoint`` (their port 9999), once it has proven itself.
+    """Send the master secret to the locked node at ``endpoint`` (port 9999) after its evidence was verified.
 
-    That it answers says only that it has the secret: theirs try the disk afterwards, and say nothing. Raises what
-    `judge_node` raises and, for a key among ``given``, RESCUE_ASKS_AGAIN, both before anything is sent;
-    `TransportError` PEER_UNREACHABLE where nobody waits for a key, and RESCUE_CALL_FAILED.
+    Its response says only that it has the secret: Constellation's nodes try the disk afterwards and do not report the
+    result. Raises as `judge_node`, and RESCUE_ASKS_AGAIN for a key in ``given``, both before anything is sent. Raises
+    `TransportError` PEER_UNREACHABLE if no node waits for a key, and RESCUE_CALL_FAILED.
     """
     judge = _Judge(demands)
     check = AttestedServer(judge, random.token(NONCE_BYTES), clock)
@@ -98,10 +98,10 @@ async def recover_node(
 async def rejoin(
     endpoint: str, disk: DiskId, *, tpm: QuotingTpm, ak: LoadedKey, random: Random, clock: Clock
 ) -> RejoinSecrets:
-    """Return the key of ``disk`` and the measurement secret from their join service at ``endpoint`` (port 30090).
+    """Return the key of ``disk`` and the measurement secret from Constellation's join service (port 30090).
 
-    The service believes a machine that booted what its join-config expects and was in no cluster since its reset; which
-    disk that machine has it does not ask. Raises RESCUE_CALL_FAILED, and `TransportError` where it refuses.
+    The service accepts a machine that booted what its join-config expects and joined no cluster since its reset. It
+    does not check which disk the machine has. Raises `TransportError` RESCUE_CALL_FAILED, and others if it refuses.
     """
     check = _SilentService(random.token(NONCE_BYTES))
     async with open_connection(endpoint, check=check, issuer=_Issuer(tpm, ak), clock=clock) as connection:
@@ -109,7 +109,7 @@ async def rejoin(
 
 
 class _Judge:
-    """A `Validator` that keeps the node it saw."""
+    """A `Validator` that stores the verified node."""
 
     oid = QEMU_VTPM_OID
 
@@ -123,12 +123,12 @@ class _Judge:
 
     def seen_node(self) -> SeenNode:
         if self._seen is None:
-            raise TransportError("expected a node that was judged, none was", reason=Reason.TLS_HANDSHAKE_FAILED)
+            raise TransportError("expected a verified node, none was verified", reason=Reason.TLS_HANDSHAKE_FAILED)
         return self._seen
 
 
 class _SilentService(UnknownServer):
-    """Their join service shows a certificate without evidence; like their own client we send a nonce all the same."""
+    """The check of Constellation's join service, whose certificate has no evidence; its client sends a nonce too."""
 
     def __init__(self, nonce: bytes) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class _SilentService(UnknownServer):
 
 
 class _Issuer:
-    """Evidence of this machine in their form."""
+    """An issuer of this machine's evidence in Constellation's form."""
 
     oid = QEMU_VTPM_OID
 
@@ -165,7 +165,7 @@ async def _call(channel: Any, method: str, request: bytes, endpoint: str) -> byt
     except grpc.aio.AioRpcError as error:
         status = error.code().name
         raise TransportError(
-            f"expected {endpoint} to answer {method}, got {status}: {str(error.details())[:300]}",
+            f"expected {endpoint} to respond to {method}, got {status}: {str(error.details())[:300]}",
             reason=Reason.PEER_UNREACHABLE if status in _GONE else Reason.RESCUE_CALL_FAILED,
             retryable=status in _GONE,
         ) from error

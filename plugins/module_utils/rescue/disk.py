@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A disk, a partition, an image of them, or a copy of a header: which disk it is, and whether a key opens it.
+"""Find the LUKS2 disk in a device, a partition, an image or a copied header, and check whether a key opens it.
 
-Whatever is judged is a copy of the disk's begin, and that copy is what cryptsetup reads: the disk cannot show the one
-header to us and another one to cryptsetup.
+The check uses a copy of the disk's beginning, and cryptsetup reads the same copy. So the disk cannot show one header to
+the check and another one to cryptsetup.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 _SHAPES = {STATE_DISK.token: STATE_DISK, CONSTELLATION_DISK.token: CONSTELLATION_DISK}
 OPEN = ("cryptsetup", "open", "--type", "luks2", "--disable-external-tokens", "--key-slot", "0", "--key-file", "-")
-"""The key comes over standard input, and no other program's token has a say."""
+"""The key is read from standard input, and tokens of other programs are disabled."""
 _LUKS2 = b"LUKS\xba\xbe\x00\x02"
-_NO_KEY = 2  # how cryptsetup ends when no slot opens
+_NO_KEY = 2  # cryptsetup's exit code if no slot opens
 _TRY_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCopy:
-    """The copied begin of a disk: ``path`` is the copy, ``whole`` whether its key slots are there too.
+    """The copied beginning of a disk: ``path`` is the copy, ``whole``: it includes the key slots.
 
-    ``place`` is where in ``source`` the disk lies; number 0 is all of it.
+    ``place`` is the position of the disk in ``source``; number 0 is all of it.
     """
 
     source: Path
@@ -50,9 +50,9 @@ class DiskCopy:
 
 
 def find_disks(source: Path) -> tuple[Partition, ...]:
-    """Return where in ``source`` LUKS2 begins: at its very start, or at the start of partitions, by their first bytes.
+    """Return where LUKS2 begins in ``source``: at its start, or at the start of partitions, by the first bytes.
 
-    Raises FILE_UNUSABLE, PARTITION_TABLE_MALFORMED, and RESCUE_NO_DISK where it is nowhere.
+    Raises FILE_UNUSABLE, PARTITION_TABLE_MALFORMED, and RESCUE_NO_DISK if there is no LUKS2.
     """
     try:
         with source.open("rb") as disk:
@@ -71,21 +71,21 @@ def find_disks(source: Path) -> tuple[Partition, ...]:
 
 
 def find_disk(source: Path, *, partition: int | None = None) -> Partition:
-    """Return the one disk of `find_disks`, or that with the number ``partition``; raises RESCUE_SEVERAL_DISKS too."""
+    """Return the only disk of `find_disks`, or the one in ``partition``; raises RESCUE_SEVERAL_DISKS too."""
     found = find_disks(source)
     chosen = [one for one in found if partition is None or one.number == partition]
     if len(chosen) == 1:
         return chosen[0]
     numbers = ", ".join(str(one.number) for one in found)
     reason = Reason.RESCUE_SEVERAL_DISKS if partition is None else Reason.RESCUE_NO_DISK
-    asked = "one disk" if partition is None else f"LUKS2 in partition {partition}"
-    raise DiskError(f"expected {asked} in {source}, LUKS2 begins in partition {numbers}", reason=reason)
+    wanted = "one disk" if partition is None else f"LUKS2 in partition {partition}"
+    raise DiskError(f"expected {wanted} in {source}, LUKS2 begins in partition {numbers}", reason=reason)
 
 
 def copy_header(source: Path, folder: Path, *, place: Partition | None = None) -> DiskCopy:
-    """Copy the header and the key slots of the disk at ``place`` of ``source`` into ``folder``, read the copy strictly.
+    """Copy header and key slots of the disk at ``place`` of ``source`` into ``folder``, and parse the header strictly.
 
-    Raises FILE_UNUSABLE, or what `read_header` refuses.
+    Raises FILE_UNUSABLE, and as `read_header`.
     """
     where = place or Partition(number=0, start=0, size=0)
     target = folder / "header"
@@ -104,20 +104,20 @@ def copy_header(source: Path, folder: Path, *, place: Partition | None = None) -
 
 
 def judge_copy(copy: DiskCopy) -> VerifiedHeader:
-    """Return the judged header, as ours or Constellation's by its token; raises what `verify_header` refuses."""
+    """Return the checked header, as ours or Constellation's by its token; raises as `verify_header`."""
     token = copy.header.metadata.tokens.get(0)
     return verify_header(copy.header, _SHAPES.get(token.type if token else "", CONSTELLATION_DISK))
 
 
 def disk_id_of(copy: DiskCopy) -> str:
-    """Return the UUID that the key is derived from."""
+    """Return the UUID from which the key is derived."""
     return copy.header.uuid
 
 
 def require_key(runner: Runner, copy: DiskCopy, key: DiskKey) -> None:
-    """Raise unless ``key`` opens slot 0; nothing is mapped, so neither root nor device mapper is needed.
+    """Raise DISK_KEY_WRONG unless ``key`` opens slot 0; this needs neither root nor device mapper.
 
-    Raises DISK_KEY_WRONG, LUKS_DAMAGED where the copy holds no key slots, and COMMAND_MISSING without cryptsetup.
+    Raises LUKS_DAMAGED if the copy lacks the key slots, COMMAND_MISSING without cryptsetup, and COMMAND_FAILED.
     """
     if not copy.whole:
         raise DiskError(
@@ -131,8 +131,8 @@ def require_key(runner: Runner, copy: DiskCopy, key: DiskKey) -> None:
             f"expected the derived key to open {copy.source} ({copy.header.uuid})", reason=Reason.DISK_KEY_WRONG
         )
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()[-500:]
-        raise SystemFault(f"cryptsetup ended with {done.returncode}: {said}", reason=Reason.COMMAND_FAILED)
+        output = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        raise SystemFault(f"cryptsetup ended with {done.returncode}: {output}", reason=Reason.COMMAND_FAILED)
 
 
 def _begins_luks2(disk: BinaryIO, partition: Partition, size: int) -> bool:
@@ -151,9 +151,9 @@ def _copy_bytes(disk: BinaryIO, copy: BinaryIO, count: int) -> None:
         count -= len(part)
 
 
-# Open a disk read only with its derived key, and mount what is in it: undone in the other order.
+# Open a disk read-only with its derived key and mount its file system; unmount and close it.
 
-# the contents are another machine's: nothing of them runs, and no journal is replayed into them
+# The content is from another machine: none of its programs may run, and no journal is replayed.
 _OPTIONS = "ro,noload,nodev,nosuid,noexec"
 _OPEN_SECONDS = 180.0
 
@@ -167,10 +167,10 @@ class Mounted:
 
 
 def mount_disk(runner: Runner, copy: DiskCopy, key: DiskKey, *, place: Path) -> Mounted:
-    """Open and mount, both read only; on failure nothing stays open.
+    """Open and mount the disk read-only at ``place``; after a failure nothing stays open.
 
-    1. The copied header is judged. 2. The key opens it (DISK_KEY_WRONG). 3. The disk is opened by that copy. 4. Its
-    ext4 is mounted. Raises COMMAND_FAILED where this machine has no dm-crypt, or no dm-integrity.
+    1. The copied header is checked. 2. The key opens it (DISK_KEY_WRONG). 3. The disk is opened with that copy. 4. Its
+    ext4 is mounted. Raises COMMAND_FAILED, for example if the kernel lacks dm-crypt or dm-integrity.
     """
     judge_copy(copy)  # 1
     require_key(runner, copy, key)  # 2
@@ -188,9 +188,9 @@ def mount_disk(runner: Runner, copy: DiskCopy, key: DiskKey, *, place: Path) -> 
 
 @contextmanager
 def _device(runner: Runner, copy: DiskCopy) -> Iterator[str]:
-    """Yield what cryptsetup opens: the source itself, or a loop device over one partition of it.
+    """Yield the device for cryptsetup: the source itself, or a loop device over one partition of it.
 
-    A loop device that is let go while it is in use goes by itself with its last user, so nobody needs to remember it.
+    The kernel removes a detached loop device when its last user closes it, so nothing has to track it.
     """
     if copy.place.number == 0:
         yield str(copy.source)
@@ -205,11 +205,11 @@ def _device(runner: Runner, copy: DiskCopy) -> Iterator[str]:
 
 
 def unmount_disk(runner: Runner, *, place: Path, name: str) -> None:
-    """Unmount and close; raises COMMAND_FAILED where somebody still uses it."""
+    """Unmount and close the disk; raises COMMAND_FAILED if it is still in use."""
     runner.run(("umount", str(place)))
     runner.run(("cryptsetup", "close", name))
 
 
 def mapping_name(copy: DiskCopy) -> str:
-    """Return the name below /dev/mapper: one for each disk, so that two of them can be open."""
+    """Return the name in /dev/mapper, a different one for each disk, so that two disks can be open."""
     return f"rescue-{copy.header.uuid}"

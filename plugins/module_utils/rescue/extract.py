@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster is made from anew, copied out of a mounted disk: its PKI, its etcd, its state, with hashes.
+"""Copy the data for rebuilding a cluster from a mounted disk: its PKI, its etcd, its state, with hashes.
 
-The tree is another machine's: no link is followed, nothing but plain files is copied, and what was left out is listed.
+The tree is from another machine, so no link is followed, only plain files are copied, and all else is listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ETCD = "var/lib/etcd"
 PKI = "kubernetes/pki"
 PLACES = ("kubernetes", ETCD, "constellation")
-"""On a state disk of Constellation: /etc/kubernetes, the data of etcd, and the node's own record with the salt."""
+"""Folders on a state disk of Constellation: /etc/kubernetes, etcd's data, and the node's record with the salt."""
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
@@ -36,7 +36,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """One file: where it stood on the disk, its size, and the SHA-256 of what was copied."""
+    """One file: its path on the disk, its size, and the SHA-256 of the copied bytes."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extract:
-    """What was copied, what is no plain file and was left out (path and kind), and which places the disk has not."""
+    """The copied files, the entries that are no plain files (path and kind), and the folders that the disk lacks."""
 
     files: tuple[Copied, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -53,10 +53,10 @@ class Extract:
 
 
 def extract_data(mounted: Path, out: Path) -> Extract:
-    """Copy `PLACES` of the disk at ``mounted`` into the new folder ``out``, with `MANIFEST` and `SUMS` beside them.
+    """Copy `PLACES` of the disk at ``mounted`` into the new folder ``out``, and write `MANIFEST` and `SUMS` there.
 
-    Only the owner can read the copies. Raises FILE_UNUSABLE where ``out`` is not empty or something cannot be read,
-    RESCUE_NO_DISK where the disk has none of the places, RESCUE_SOURCE_CHANGED for a file that changed meanwhile.
+    Only the owner can read the copies. Raises FILE_UNUSABLE if ``out`` is not empty or a file cannot be read,
+    RESCUE_NO_DISK if the disk has none of the folders, RESCUE_SOURCE_CHANGED if a file changes during its copy.
     """
     missing = tuple(place for place in PLACES if not _has(mounted, place))
     if len(missing) == len(PLACES):
@@ -86,7 +86,7 @@ def manifest(done: Extract) -> bytes:
 
 
 def _has(mounted: Path, place: str) -> bool:
-    """Say whether ``place`` is a folder of the disk itself, and no part of the way to it a link."""
+    """Return whether ``place`` is a folder of the disk and no part of its path is a link."""
     path = mounted
     for part in place.split("/"):
         path /= part
@@ -122,14 +122,14 @@ def _copied(mounted: Path, out: Path, missing: tuple[str, ...]) -> Extract:
 
 
 def _make_way(out: Path, place: str) -> None:
-    """Make the folder ``place`` and those above it, each its owner's alone: `parents` would open those to all."""
+    """Make the folder ``place`` and its parents, all only for the owner; `mkdir(parents=True)` ignores the mode."""
     for part in place.split("/"):
         out /= part
         out.mkdir(mode=0o700, exist_ok=True)
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything below ``folder``, folders before what is in them, links as links."""
+    """Yield all entries below ``folder``, folders before their content, links as links."""
     for path in sorted(folder.iterdir()):
         status = path.lstat()
         is_folder = stat.S_ISDIR(status.st_mode)

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What stands in etcd, from its database file: the keys of the newest revision, and the value of one. Pure.
+"""Read keys and values of the newest revision from etcd's database file.
 
-The bucket ``key`` holds every revision that was not compacted, under 8 bytes of revision, ``_`` and 8 bytes of
-sub-revision, and a ``t`` where that revision deleted the key; the value is an ``mvccpb.KeyValue``. What etcd had only
-written to its log (the folder ``wal``) since its last commit is not in the file: etcd itself replays that.
+The bucket ``key`` has every revision that was not compacted. Its keys are 8 bytes of revision, ``_``, 8 bytes of
+sub-revision, and a ``t`` if that revision deleted the key; its values are ``mvccpb.KeyValue``. Data that etcd wrote
+only to its log (the folder ``wal``) since the last commit is not in the file; etcd replays the log itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# etcd's database file (bbolt, format 2) read without etcd: pages in, keys and values of one bucket out. Pure.
+# Read etcd's database file (bbolt, format 2) without etcd: pages in, keys and values of one bucket out. Pure.
 #
-# A page begins with its number, kind, count of elements, and how many pages it runs over into; the first two hold the
-# root and a checksum, and the one with the higher transaction counts. Every offset is held against the file's end, and
-# a page is visited once, so that a tree that leads back to itself ends.
+# A page begins with its number, kind, count of elements, and number of overflow pages. The first two pages have the
+# root and a checksum; the valid one with the higher transaction counts. Every offset is checked against the file's end,
+# and each page is visited once, so that a tree with a loop ends.
 
 _PAGE = struct.Struct("<QHHI")
 _META = struct.Struct("<IIIIQQQQQQ")
@@ -47,7 +47,7 @@ _FNV_OFFSET, _FNV_PRIME, _FNV_MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """An opened file: its bytes, the size of a page, the page where the buckets are, and the last transaction."""
+    """An opened file: its bytes, the size of a page, the root page of the buckets, and the last transaction."""
 
     data: Data
     page_bytes: int
@@ -56,10 +56,10 @@ class Database:
 
 
 def open_database(data: Data) -> Database:
-    """Return the database in ``data``; raises ETCD_DATABASE_MALFORMED where neither of its two heads is right."""
+    """Return the database in ``data``; raises ETCD_DATABASE_MALFORMED if neither of its two meta pages is valid."""
     heads = [head for size in _PAGE_SIZES for at in (0, size) if (head := _head(data, at, size)) is not None]
     if not heads:
-        raise malformed("a database of etcd (bbolt), its first two pages are none")
+        raise malformed("a database of etcd (bbolt), both meta pages are invalid")
     return max(heads, key=lambda head: head.transaction)
 
 
@@ -73,7 +73,7 @@ def bucket(database: Database, name: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _entries(database: Database, value: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
-    """Go through a bucket by its own value: the number of its root page, or the page itself where it is small."""
+    """Yield the entries of a bucket; its value has the number of its root page, or the page itself if it is small."""
     if len(value) < _BUCKET.size:
         raise malformed(f"a bucket of {_BUCKET.size} bytes, got {len(value)}")
     root, _sequence = _BUCKET.unpack_from(value)
@@ -85,7 +85,7 @@ def _entries(database: Database, value: bytes) -> Iterator[tuple[bytes, bytes, b
 
 def _walk(database: Database, number: int, seen: set[int], depth: int = 0) -> Iterator[tuple[bytes, bytes, bool]]:
     if depth > _MAX_DEPTH or number in seen:
-        raise malformed(f"a tree of at most {_MAX_DEPTH} levels whose pages hang in it once")
+        raise malformed(f"a tree of at most {_MAX_DEPTH} levels with each page once")
     seen.add(number)
     page = _page(database, number)
     _number, kind, count, _overflow = _PAGE.unpack_from(page)
@@ -109,13 +109,13 @@ def _leaf(page: Data) -> Iterator[tuple[bytes, bytes, bool]]:
         begin = at + offset
         end = begin + key_bytes + value_bytes
         if end > len(page):
-            raise malformed(f"an element within its page, it ends {end - len(page)} bytes behind")
+            raise malformed(f"an element within its page, it ends {end - len(page)} bytes after it")
         key = bytes(page[begin : begin + key_bytes])
         yield key, bytes(page[begin + key_bytes : end]), bool(flags & _HOLDS_BUCKET)
 
 
 def _page(database: Database, number: int) -> memoryview:
-    """Return a page and those that it runs over into."""
+    """Return a page with its overflow pages."""
     view, size = memoryview(database.data), database.page_bytes
     at = number * size
     if at + size > len(view):
@@ -155,7 +155,7 @@ def _unpacked(shape: struct.Struct, page: Data, at: int) -> tuple[int, ...]:
 
 
 def malformed(expected: str) -> EtcdError:
-    """Return the refusal of a file that has another form."""
+    """Return the error ETCD_DATABASE_MALFORMED."""
     return EtcdError(f"expected {expected}", reason=Reason.ETCD_DATABASE_MALFORMED)
 
 
@@ -168,7 +168,7 @@ _MAX_SHIFT, _GOES_ON = 63, 0x80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One key as it stood last: its value, when it was written, and how often since it was made."""
+    """One key with its last value, the revision of the last write, and its version (number of writes)."""
 
     key: bytes
     value: bytes = field(repr=False)
@@ -177,9 +177,9 @@ class Entry:
 
 
 def open_keyspace(path: Path) -> Database:
-    """Return the database file ``path`` (``member/snap/db``), mapped and not read into memory.
+    """Return the database file ``path`` (``member/snap/db``), memory-mapped.
 
-    The mapping lives as long as what is returned. Raises FILE_UNUSABLE, ETCD_DATABASE_MALFORMED.
+    The mapping exists as long as the returned object. Raises FILE_UNUSABLE, ETCD_DATABASE_MALFORMED.
     """
     try:
         with path.open("rb") as stream:
@@ -192,7 +192,7 @@ def open_keyspace(path: Path) -> Database:
 
 
 def entries(database: Database, *, prefix: bytes = b"") -> list[Entry]:
-    """Return the keys that begin with ``prefix`` and are not deleted, by name; raises ETCD_DATABASE_MALFORMED."""
+    """Return the entries with ``prefix`` that are not deleted, sorted by key; raises ETCD_DATABASE_MALFORMED."""
     newest: dict[bytes, Entry | None] = {}
     for revision, data in bucket(database, b"key"):
         main = _revision(revision)

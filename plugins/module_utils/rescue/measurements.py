@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The measurements that Constellation's configuration expects, and the values of a node held against them. Pure.
+"""Read the measurements of Constellation's configuration, and compare the values of a node with them. Pure.
 
-Read are the command line program's ``constellation-conf.yaml``, the ``attestationConfig`` of the ConfigMap join-config,
-and the map of measurements alone: index to ``{expected: HEX, warnOnly: BOOL}``, or to the value itself.
+The input is ``constellation-conf.yaml`` of the command line program, ``attestationConfig`` of the ConfigMap
+join-config, or only the map of measurements: index to ``{expected: HEX, warnOnly: BOOL}``, or to the value itself.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """Expected values of the SHA-256 bank by register; a difference in those of ``warn_only`` is only told."""
+    """Expected values of the SHA-256 bank by register; a difference in a register of ``warn_only`` only warns."""
 
     expected: Mapping[int, bytes]
     warn_only: frozenset[int]
 
     def of_member(self, cluster: bytes) -> Measurements:
-        """Return what a node of the cluster with this id shows: the id was measured into register 15, once."""
+        """Return the measurements of a node in the cluster with this id, which was measured into register 15 once."""
         before = self.expected.get(CLUSTER_REGISTER, bytes(_BYTES))
         value = lock_value(cluster, "sha256", before=before)
         return Measurements(
@@ -46,7 +46,7 @@ class Measurements:
 def parse_measurements(data: bytes) -> Measurements:
     """Return the measurements in ``data``, YAML or JSON; raises RESCUE_FILE_MALFORMED.
 
-    Stricter than theirs, which accept any node where nothing is enforced: at least one value must be.
+    Stricter than Constellation, which accepts any node if no value is enforced: at least one value must be enforced.
     """
     try:
         documents = load_documents(data.decode("utf-8"))
@@ -62,16 +62,16 @@ def parse_measurements(data: bytes) -> Measurements:
 
 
 def verify_measurements(pcrs: Mapping[int, bytes], wanted: Measurements) -> tuple[str, ...]:
-    """Return what differs and is only told; raises RESCUE_MEASUREMENT_MISMATCH with every other difference."""
+    """Return the differences that only warn; raises RESCUE_MEASUREMENT_MISMATCH with all other differences."""
     differing = {index: value for index, value in sorted(wanted.expected.items()) if pcrs.get(index) != value}
-    told = {
+    sentences = {
         index: f"PCR {index}: expected {value.hex()}, got {pcrs.get(index, b'').hex() or 'none'}"
         for index, value in differing.items()
     }
-    wrong = [sentence for index, sentence in told.items() if index not in wanted.warn_only]
+    wrong = [sentence for index, sentence in sentences.items() if index not in wanted.warn_only]
     if wrong:
         raise Refusal("; ".join(wrong), reason=Reason.RESCUE_MEASUREMENT_MISMATCH)
-    return tuple(told.values())
+    return tuple(sentences.values())
 
 
 def _map_in(document: dict[Any, Any]) -> dict[Any, Any]:

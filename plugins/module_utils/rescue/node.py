@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One of Constellation's nodes as a peer: what it must prove, and what it is told. Pure.
+"""A node of Constellation as a peer: the evidence that it must show, and the messages of the calls. Pure.
 
 The wire facts are those of the variant ``qemu-vtpm`` (QEMU, OpenStack, STACKIT, bare metal); see docs/rescue.md.
 """
@@ -39,10 +39,10 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDemands:
-    """What a node must show. ``attestation_keys``: names of keys of TPMs that are known to be the cluster's.
+    """The demands on a node. ``attestation_keys``: names of the keys of the cluster's known TPMs.
 
-    ``insecure_any_attestation_key`` believes any key that a node brings along, as Constellation itself does: whoever
-    knows the expected values, which are public, can then pose as a node with no TPM at all.
+    ``insecure_any_attestation_key`` trusts any key in a document, as Constellation does. Then any peer that knows the
+    expected values, which are public, can impersonate a node without a TPM.
     """
 
     measurements: Measurements
@@ -52,7 +52,7 @@ class NodeDemands:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenNode:
-    """A node whose document was verified: its attestation key, its registers, and what differs but is only told."""
+    """A node whose document was verified: its attestation key, its registers, and the differences that only warn."""
 
     ak_name: bytes
     pcrs: Mapping[int, bytes]
@@ -61,17 +61,16 @@ class SeenNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejoinSecrets:
-    """What their join service hands to a node that was in the cluster before."""
+    """The secrets that Constellation's join service returns to a node that joined before."""
 
     disk_key: DiskKey
     measurement_secret: MeasurementSecret
 
 
 def judge_node(document: bytes, demands: NodeDemands, *, user_data: bytes, nonce: bytes) -> SeenNode:
-    """Return the node behind ``document``, after `verify_constellation_document` and the comparison of its values.
+    """Return the node of ``document`` after `verify_constellation_document` and `verify_measurements`.
 
-    Raises what these raise: CONSTELLATION_KEY_UNKNOWN, EVIDENCE_MALFORMED, BINDING_MISMATCH, QUOTE_...,
-    RESCUE_MEASUREMENT_MISMATCH.
+    Raises CONSTELLATION_KEY_UNKNOWN, EVIDENCE_MALFORMED, BINDING_MISMATCH, QUOTE_..., RESCUE_MEASUREMENT_MISMATCH.
     """
     known = demands.attestation_keys
     if demands.insecure_any_attestation_key:
@@ -83,13 +82,13 @@ def judge_node(document: bytes, demands: NodeDemands, *, user_data: bytes, nonce
 
 
 def master_secret_uri(master: MasterSecret) -> SecretBytes:
-    """Return the master secret as Constellation's nodes take it, ``kms://cluster-kms?key=...&salt=...``."""
+    """Return the master secret in the form of Constellation's nodes, ``kms://cluster-kms?key=...&salt=...``."""
     key, salt = (base64.urlsafe_b64encode(part.reveal()) for part in (master.key, master.salt))
     return SecretBytes(b"kms://cluster-kms?key=" + key + b"&salt=" + salt)
 
 
 def recover_request(master: MasterSecret) -> SecretBytes:
-    """Return the message that opens a locked node of theirs: it holds the master secret."""
+    """Return the message for a locked node of Constellation, which contains the master secret."""
     message = message_class("recoverproto.RecoverMessage")(
         kms_uri=master_secret_uri(master).reveal().decode("ascii"), storage_uri="storage://no-store"
     )
@@ -97,22 +96,22 @@ def recover_request(master: MasterSecret) -> SecretBytes:
 
 
 def verify_request(nonce: bytes) -> bytes:
-    """Return the question of a verification."""
+    """Return the request of a verification."""
     return bytes(message_class("verify.GetAttestationRequest")(nonce=nonce).SerializeToString())
 
 
 def parse_verify_reply(data: bytes) -> bytes:
-    """Return the document in the answer to a verification; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE."""
+    """Return the document in the response to a verification; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE."""
     return bytes(parse("verify.GetAttestationResponse", data).attestation)
 
 
 def rejoin_request(disk: DiskId) -> bytes:
-    """Return the question of a node that was rebooted."""
+    """Return the request of a rebooted node."""
     return bytes(message_class("join.IssueRejoinTicketRequest")(disk_uuid=disk.uuid).SerializeToString())
 
 
 def parse_rejoin_reply(data: bytes) -> RejoinSecrets:
-    """Return the secrets in a rejoin ticket; raises MESSAGE_MALFORMED for no message, or secrets of another length."""
+    """Return the secrets in a rejoin ticket; raises MESSAGE_MALFORMED, also for secrets of another length."""
     ticket = parse("join.IssueRejoinTicketResponse", data)
     lengths = (len(ticket.state_disk_key), len(ticket.measurement_secret))
     if lengths != (_SECRET_BYTES, _SECRET_BYTES):
@@ -125,16 +124,16 @@ def parse_rejoin_reply(data: bytes) -> RejoinSecrets:
     )
 
 
-# The master secret to every locked node behind one address, and the one way to learn that it was wrong.
+# Send the master secret to every locked node behind one address, and detect that it was wrong.
 #
-# A node of Constellation answers as soon as it has the secret, and tries its disk afterwards. One that could not open
-# it says nothing to us: it waits a minute, reboots, and asks again. So whoever asked is remembered by its attestation
-# key, and who asks twice is told to the person instead of being given the same secret for ever.
+# A node of Constellation responds as soon as it has the secret, and tries its disk afterwards. A node that cannot open
+# its disk does not report this: it waits a minute, reboots, and requests the secret again. So the attestation key of
+# each node is remembered, and a second request is an error instead of a loop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """``pause_seconds`` between two attempts; ``watch_seconds``: how long after the last node nobody may ask again."""
+    """``pause_seconds`` between two attempts; ``watch_seconds``: the wait for more nodes after the last one."""
 
     pause_seconds: float = 5.0
     watch_seconds: float = 180.0
@@ -146,12 +145,12 @@ async def recover_nodes(
     patience: Patience,
     clock: Clock,
     sleep: Callable[[float], Awaitable[None]],
-    told: Callable[[SeenNode], None],
+    report: Callable[[SeenNode], None],
 ) -> tuple[SeenNode, ...]:
-    """Return the nodes that were given the secret by ``push``, which is handed the keys of those that have it.
+    """Return the nodes that got the secret by ``push``, which gets the keys of the earlier nodes; ``report`` each.
 
-    Ends when nobody has asked for ``watch_seconds``. Raises RESCUE_ASKS_AGAIN, what ``push`` refuses, and its
-    PEER_UNREACHABLE where nobody asked at all.
+    Ends when no node requests the secret for ``watch_seconds``. Raises RESCUE_ASKS_AGAIN, the errors of ``push``, and
+    PEER_UNREACHABLE if no node requests it at all.
     """
     given: dict[bytes, SeenNode] = {}
     until = clock.monotonic() + patience.watch_seconds
@@ -165,7 +164,7 @@ async def recover_nodes(
                 return tuple(given.values())
         else:
             given[node.ak_name] = node
-            told(node)
+            report(node)
             until = clock.monotonic() + patience.watch_seconds
         await sleep(patience.pause_seconds)
 

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the partitions of a disk or of an image of one are: GPT (UEFI 2.10, section 5.3) and MBR, read strictly.
+"""Find the partitions of a disk or a disk image: GPT (UEFI 2.10, section 5.3) and MBR, read strictly.
 
-Nothing is asked of the kernel, so that an image need not be attached to be looked at.
+The kernel is not involved, so an image does not have to be attached.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECTOR = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Bytes of a disk; ``number`` as the kernel counts, 0 for a disk without a table."""
+    """A range of bytes of a disk; ``number`` as the kernel counts, 0 for a disk without a table."""
 
     number: int
     start: int
@@ -45,10 +45,10 @@ class Partition:
 
 
 def read_partitions(disk: BinaryIO) -> tuple[Partition, ...]:
-    """Return the partitions of the table on ``disk``, () where there is none.
+    """Return the partitions of the table on ``disk``, () if it has no table.
 
-    Of a GPT the second copy is taken where the first one is damaged. Raises PARTITION_TABLE_MALFORMED where there is a
-    table and none of its copies can be believed, or one that names itself without end.
+    If the first copy of a GPT is damaged, the second copy is used. Raises PARTITION_TABLE_MALFORMED if no copy of a
+    table is valid, or if a chain of partitions does not end.
     """
     end = disk.seek(0, 2)
     begin = _read(disk, 0, _SECTOR)
@@ -58,13 +58,13 @@ def read_partitions(disk: BinaryIO) -> tuple[Partition, ...]:
     if any(kind == _PROTECTIVE for kind, _first, _count in entries):
         found = _gpt(disk, end)
         if found is None:
-            raise _malformed("a GPT behind the protective MBR, its two copies cannot be read")
+            raise _malformed("a GPT after the protective MBR, both copies are invalid")
         return found
     return tuple(_mbr(disk, entries))
 
 
 def _gpt(disk: BinaryIO, end: int) -> tuple[Partition, ...] | None:
-    """Return what a good copy says, None where there is none."""
+    """Return the partitions of the first valid copy, None if there is none."""
     for sector in SECTOR_SIZES:
         for at in (sector, end // sector * sector - sector):
             header = _read(disk, at, sector)
@@ -76,7 +76,7 @@ def _gpt(disk: BinaryIO, end: int) -> tuple[Partition, ...] | None:
 
 
 def _gpt_copy(disk: BinaryIO, header: bytes, at: int, sector: int) -> tuple[Partition, ...] | None:
-    """Return the partitions of one copy, None unless size, place, bounds and both checksums are right."""
+    """Return the partitions of one copy, None unless size, position, limits and both checksums are right."""
     _magic, _revision, size, checksum, _zero, here, *_rest = _GPT.unpack_from(header)
     entries_at, count, entry_bytes, entries_checksum = _rest[-4:]
     if not _GPT.size <= size <= sector or here != at // sector:
@@ -112,7 +112,7 @@ def _mbr(disk: BinaryIO, entries: list[tuple[int, int, int]]) -> Iterator[Partit
 
 
 def _logical(disk: BinaryIO, extended: int) -> Iterator[Partition]:
-    """Follow the chain of an extended partition: each link holds one partition and the place of the next link."""
+    """Follow the chain of an extended partition: each link has one partition and the position of the next link."""
     link = extended
     for number in range(_MBR_ENTRIES + 1, _MBR_ENTRIES + 1 + _MAX_LOGICAL):
         sector = _read(disk, link * _SECTOR, _SECTOR)
@@ -124,7 +124,7 @@ def _logical(disk: BinaryIO, extended: int) -> Iterator[Partition]:
         if not following:
             return
         link = extended + following
-    raise _malformed(f"at most {_MAX_LOGICAL} logical partitions, the chain goes on")
+    raise _malformed(f"at most {_MAX_LOGICAL} logical partitions, the chain is longer")
 
 
 def _mbr_entries(sector: bytes) -> Iterator[tuple[int, int, int]]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything that Constellation derives from a master secret. Pure."""
+"""Derive all values that Constellation derives from a master secret. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicValues:
-    """What may be shown: names of secrets, and what is measured.
+    """Public values: names of secrets, and measured values.
 
-    ``cluster_id``, ``pcr15_sha256`` and ``pcr15_sha384`` are "" without the measurement salt. The two are what register
-    15 (RTMR 2 of TDX) holds of a node that is in the cluster and whose boot extended nothing else into it.
+    ``cluster_id``, ``pcr15_sha256`` and ``pcr15_sha384`` are "" without the measurement salt. The last two are the
+    values of register 15 (RTMR 2 of TDX) of a node in the cluster whose boot extended nothing else into it.
     """
 
     fingerprint: str
@@ -38,9 +38,9 @@ class PublicValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecrets:
-    """What must not be shown; ``ssh_ca`` is the private key in OpenSSH's form.
+    """Secret values; ``ssh_ca`` is the private key in OpenSSH's form.
 
-    ``disks`` are keys by UUID; ``others`` those under the other version of a master secret of ours that is rotated.
+    ``disks`` are keys by UUID; ``others`` are the keys of other versions of a master secret of ours that is rotated.
     """
 
     public: PublicValues
@@ -53,10 +53,10 @@ class ClusterSecrets:
 def derive_cluster(
     master: MasterSecret | MasterRing, *, disks: tuple[str, ...] = (), values: ClusterValues | None = None
 ) -> ClusterSecrets:
-    """Return all that follows from ``master``; raises DISK_ID_MALFORMED.
+    """Return all values that follow from ``master``; raises DISK_ID_MALFORMED.
 
-    Where ``values`` know the cluster id, the derived one must be the same (CLUSTER_ID_MISMATCH): otherwise the master
-    secret is that of another cluster, and so would be every key.
+    If ``values`` have a cluster id, the derived id must be equal (CLUSTER_ID_MISMATCH); otherwise the master secret and
+    all derived keys belong to another cluster.
     """
     ring = master if isinstance(master, MasterRing) else MasterRing.first(master)
     measured = ring.carried.measurement_secret
@@ -79,19 +79,19 @@ def derive_cluster(
 
 
 def check_cluster(measured: MeasurementSecret, values: ClusterValues) -> bytes:
-    """Return the cluster id of ``measured``; raises CLUSTER_ID_MISMATCH where ``values`` know another one."""
+    """Return the cluster id of ``measured``; raises CLUSTER_ID_MISMATCH if ``values`` have another one."""
     cluster = cluster_id(measured, values.measurement_salt)
     if values.cluster_id not in {b"", cluster}:
         raise KeyServiceError(
             f"expected the cluster id {values.cluster_id.hex()}, the secret derives {cluster.hex()}",
             reason=Reason.CLUSTER_ID_MISMATCH,
-            hint="The secret and the state file are of two clusters; look for the files that lay together.",
+            hint="The secret and the state file are of two clusters; look for the files that were stored together.",
         )
     return cluster
 
 
 def lock_value(cluster: bytes, bank: str, *, before: bytes = b"") -> bytes:
-    """Return what a register holds after the cluster id was measured into it; ``before``: it held zeros if not said."""
+    """Return a register's value after the cluster id was measured into it; ``before``: its old value, default zeros."""
     event = hashlib.new(bank, cluster).digest()
     return hashlib.new(bank, (before or bytes(len(event))) + event).digest()
 
@@ -107,14 +107,14 @@ def _private_ssh(key: ed25519.Ed25519PrivateKey) -> bytes:
     )
 
 
-# What is known of a cluster beside its master secret: Constellation's state file (version v1), or the salt alone.
+# The other known values of a cluster: Constellation's state file (version v1), or the salt only.
 
 _BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterValues:
-    """The measurement salt, 32 public bytes, and the cluster id, b"" where nobody noted it."""
+    """The measurement salt, 32 public bytes, and the cluster id, b"" if it is unknown."""
 
     measurement_salt: bytes
     cluster_id: bytes = b""

@@ -48,7 +48,7 @@ class Net:
             patience=Patience(watch_seconds=watch),
             clock=self.clock,
             sleep=self.sleep,
-            told=lambda _node: None,
+            report=lambda _node: None,
         )
         return [node.ak_name.decode() for node in nodes]
 
