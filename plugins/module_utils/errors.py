@@ -5,21 +5,21 @@
 
     AttestedError
     ├── ApiError           the Kubernetes API cannot be read or refused a write
-    ├── ComponentError     a bundle, a download or an installed file is not what its hash says
+    ├── ComponentError     a bundle, a download or an installed file does not match its hash
     ├── DependencyError    a library of the virtual environment is missing
     ├── DiskError          a disk or its header is not what it must be
-    ├── EtcdError          etcd cannot be asked, or a change of its members was refused
-    ├── KeyServiceError    the key service cannot answer
+    ├── EtcdError          etcd cannot be read, or a change of its members was refused
+    ├── KeyServiceError    the key service cannot respond
     ├── KubeadmError       a kubeadm phase or the kubelet failed
     ├── NodeLockError      the one-way lock is taken, foreign or unreadable
     ├── PolicyError        profiles or identities are empty, malformed or ambiguous
-    ├── Refusal            a check of evidence, policy or request said no
+    ├── Refusal            a check of evidence, policy or request failed
     ├── SiteError          the site directory or an option in it is unusable
     ├── SystemFault        a command, file or mount of this machine failed
     ├── TpmError           the TPM is absent, busy or refused a command
     └── TransportError     the connection or its binding failed
 
-An error says what was expected, what came and what to do next, and carries one stable reason code.
+An error says what was expected, what came and what to do next, and has one stable reason code.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from .reasons import Reason
 
 MAX_MESSAGE = 16_384
-"""How long a message may be; the longest of ours, which lists every event that differs, has a third of that."""
+"""The limit of a message; our longest message, which lists every event that differs, has a third of it."""
 
 
 def visible(text: str) -> str:
-    r"""Return ``text`` as a terminal, a page or a log may show it; every text of a machine goes through here.
+    r"""Return ``text`` in a form that is safe for a terminal, a page or a log.
 
-    Lines stay lines and a tab becomes a space. What moves, colours, hides or turns round (control characters, escape
-    sequences, marks of direction, halves of letters) is written as an escape, for example ``\x1b``.
+    Line breaks are kept, and a tab becomes a space. Other characters that are not printable (control characters, escape
+    sequences, marks of direction, lone surrogates) are written as an escape, for example ``\x1b``.
     """
     if text.isprintable():
         return text
@@ -51,17 +51,16 @@ def _visible(letter: str) -> str:
 
 
 class AttestedError(Exception):
-    """Root of the tree: a sentence for a person and a reason code for a program, both fit for a terminal.
+    """The root of the tree: a message for people and a reason code for programs, both safe for a terminal.
 
-    Arguments: ``message`` ("expected X, got Y"), ``reason`` (its stable code), ``hint`` (replaces the
-    general hint of the reason where this very case allows a better one), ``retry_after_seconds`` (when asking again
-    makes sense, 0 where nobody knows).
+    Arguments: ``message`` ("expected X, got Y"), ``reason`` (its stable code), ``hint`` (replaces the general hint of
+    the reason if this case allows a better one), ``retry_after_seconds`` (when to retry, 0 if unknown).
     """
 
     def __init__(
         self, message: str, *, reason: Reason, hint: str | None = None, retry_after_seconds: float = 0.0
     ) -> None:
-        """Keep the sentence, the code and the hint."""
+        """Store the message, the code and the hint."""
         self.message = visible(message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
         super().__init__(self.message)
         self.reason = reason
@@ -74,7 +73,7 @@ class AttestedError(Exception):
         return self.reason.name
 
     def __str__(self) -> str:
-        """One line for a log or a terminal."""
+        """Return one line for a log or a terminal."""
         return f"{self.code}: {self.message} ({self.hint})"
 
 
@@ -83,11 +82,11 @@ class ApiError(AttestedError):
 
 
 class ComponentError(AttestedError):
-    """A bundle, a download or an installed file is not what its hash says."""
+    """A bundle, a download or an installed file does not match its hash."""
 
 
 class DependencyError(AttestedError):
-    """A library that this part needs is missing from the running interpreter."""
+    """A library is missing from the running interpreter."""
 
 
 class DiskError(AttestedError):
@@ -95,11 +94,11 @@ class DiskError(AttestedError):
 
 
 class EtcdError(AttestedError):
-    """etcd cannot be asked, or a change of its members was refused."""
+    """etcd cannot be read, or a change of its members was refused."""
 
 
 class KeyServiceError(AttestedError):
-    """The key service cannot answer: it is locked, starting or out of reach."""
+    """The key service cannot respond: it is locked, starting or unreachable."""
 
 
 class KubeadmError(AttestedError):
@@ -115,7 +114,7 @@ class PolicyError(AttestedError):
 
 
 class Refusal(AttestedError):
-    """A check of evidence, policy or request said no."""
+    """A check of evidence, policy or request failed."""
 
 
 class SiteError(AttestedError):
@@ -131,9 +130,9 @@ class TpmError(AttestedError):
 
 
 class TransportError(AttestedError):
-    """The connection, its certificates or its binding failed; ``retryable`` says whether time alone may help."""
+    """The connection, its certificates or its binding failed; ``retryable``: a retry without a change may succeed."""
 
     def __init__(self, message: str, *, reason: Reason, hint: str | None = None, retryable: bool = False) -> None:
-        """Keep the sentence, the code, the hint and whether to try again."""
+        """Store the message, the code, the hint and whether a retry may succeed."""
         super().__init__(message, reason=reason, hint=hint)
         self.retryable = retryable

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which kinds of keys are believed, for every key that decides anything: one table, and nothing but it is asked.
+"""The accepted kinds of keys for each use of a key: one table for the whole collection.
 
-RSA below 2048 bits is broken within reach of a state (NIST SP 800-131A Rev. 2 disallows it); above 4096 or 8192 bits a
-signature costs more time than a stranger may take. A key whose exponent is small is no stronger for its length.
+RSA below 2048 bits can be broken by a state (NIST SP 800-131A Rev. 2 disallows it). Above 4096 or 8192 bits a signature
+takes more time than an unknown peer may use. A long key with a small public exponent is not stronger.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _ED25519 = "Ed25519"
 
 
 class KeyUse(Enum):
-    """What a key decides."""
+    """The use of a key."""
 
     ADMIN = "an administrator's certificate"
-    ADMIN_PROOF = "an admin's word to a fresh machine"
+    ADMIN_PROOF = "an admin's proof to a new machine"
     ATTESTATION = "an attestation key of a TPM"
     CLUSTER_AUTHORITY = "a CA of the cluster, or the key of its service accounts"
-    ENDORSEMENT = "an endorsement key that is enrolled; a quote's own must fit a template, which is narrower"
+    ENDORSEMENT = "an endorsement key that is enrolled; that of a quote must fit a template, which is stricter"
     ENDORSEMENT_AUTHORITY = "a CA that certifies endorsement keys"
     JOIN_CA = "the join CA, which nodes pin"
     KUBELET = "a certificate of a kubelet"
     POLICY = "the signature of the policy"
     SOURCE = "a commit of the site's repository"
-    TLS_PEER = "a server of ours, or a peer that attests itself"
+    TLS_PEER = "a server of the collection, or an attested peer"
 
     @property
     def wanted(self) -> str:
@@ -56,11 +56,11 @@ ACCEPTED: Mapping[KeyUse, tuple[tuple[str, ...], int]] = {
     KeyUse.SOURCE: ((_ED25519, "P-256"), 0),
     KeyUse.TLS_PEER: (("P-256",), 0),
 }
-"""The curves, and how many bits a key may have where it may be RSA (0: it may not)."""
+"""The accepted curves, and the maximum bits of RSA keys (0: RSA is not accepted)."""
 
 
 def is_accepted(use: KeyUse, key: Any) -> bool:
-    """Say whether a public key of the library `cryptography` may be used so."""
+    """Return whether a public key of the library `cryptography` is accepted for ``use``."""
     curves, bits = ACCEPTED[use]
     if hasattr(key, "curve"):
         return _CURVES.get(key.curve.name) in curves

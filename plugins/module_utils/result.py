@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a module's work comes to, in words that Ansible and a program on a node both understand."""
+"""The result of a module's work, for Ansible and for programs on a node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """The plan, rendered: ``before`` and ``after`` are text or mappings of plain values, never secrets."""
+    """The rendered plan: ``before`` and ``after`` are texts or mappings of plain values, never secrets."""
 
     before: str | Mapping[str, Any]
     after: str | Mapping[str, Any]
@@ -26,7 +26,7 @@ class Result:
     """The outcome of ``run(params, check_mode)``.
 
     ``values`` become the keys of the module's result: plain values, handles, digests and paths, never secrets.
-    In check mode ``changed`` and ``diff`` say what would happen.
+    In check mode ``changed`` and ``diff`` describe what would change.
     """
 
     changed: bool = False
@@ -37,7 +37,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step that was done: its name, what a person reads, and how long it took."""
+    """One completed step: its name, its title for display, and its duration."""
 
     name: str
     title: str

@@ -36,7 +36,7 @@ def rendered() -> str:
     text = base64.b64encode(descriptor_set()).decode()
     lines = "\n".join(f'    "{text[at : at + WIDTH]}"' for at in range(0, len(text), WIDTH))
     return (
-        f'{HEADER}"""The compiled .proto files beside this one; made by tests/support/build_descriptors.py."""\n\n'
+        f'{HEADER}"""The compiled .proto files of this directory; made by tests/support/build_descriptors.py."""\n\n'
         f"from __future__ import annotations\n\nDESCRIPTOR_SET_BASE64 = (\n{lines}\n)\n"
     )
 

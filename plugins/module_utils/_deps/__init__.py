@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The only guarded third-party imports: `crypto`, `grpc` and `kube`.
+"""The guarded imports of all third-party libraries.
 
-A library that is absent is replaced by a `Missing` placeholder, so that every file can be imported (and its
-documentation read) anywhere; the first use of the placeholder raises `DependencyError` with what to do.
+A missing library is replaced by a `Missing` placeholder, so that every file can be imported (and its documentation
+read) anywhere. The first use of the placeholder raises `DependencyError`, which says what to do.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..reasons import Reason
 
 
 class Missing:
-    """Stands for a library that is not installed; any call of it raises `DependencyError`."""
+    """A placeholder of a library that is not installed; any call raises `DependencyError`."""
 
     def __init__(self, name: str) -> None:
-        """Remember the dotted name for the message."""
+        """Store the dotted name for the message."""
         self._name = name
 
     def __getattr__(self, attribute: str) -> Missing:
-        """Go on to the attribute, so that a module body can name it."""
+        """Return a placeholder of the attribute, so that a module body can name it."""
         return Missing(f"{self._name}.{attribute}")
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
@@ -34,7 +34,7 @@ class Missing:
         return ()
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
-        """Refuse: the library is needed now."""
+        """Raise `DependencyError`, since the library is needed now."""
         package = self._name.split(".", maxsplit=1)[0]
         raise DependencyError(
             f"expected the Python package {package} in this interpreter, found none",
@@ -43,7 +43,7 @@ class Missing:
 
 
 def optional(name: str) -> Any:
-    """Return the module ``name``, or a `Missing` placeholder where it is not installed."""
+    """Return the module ``name``, or a `Missing` placeholder if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:

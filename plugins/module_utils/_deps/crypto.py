@@ -67,10 +67,10 @@ __all__ = [
 
 
 def unreadable(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return what the library raises for a certificate or a request that it cannot read, at once or part by part.
+    """Return the exceptions of the library for a certificate or a request that it cannot parse, and ``more``.
 
-    A part is read when it is asked for, so whoever reads one of a stranger's catches these there. A TypeError comes of
-    a name with a bit string where none belongs, for example. ``more`` is what else the caller's reading raises.
+    The library parses some parts only on access, so a caller must catch these exceptions there too. A TypeError is
+    raised, for example, for a name with a misplaced bit string.
     """
     return (
         ValueError,

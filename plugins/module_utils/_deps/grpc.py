@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`grpcio`, guarded, and without its fork handlers.
 
-It registers them when it is imported. A child that is forked while another thread is within gRPC then crashes now and
-then, though a program takes its place at once, as in ansible-runner's `pty.fork` (grpc/grpc#13998). Nobody here goes on
-with gRPC in a forked child, which is what the handlers are for.
+grpcio registers fork handlers when it is imported. With them a child that is forked while another thread uses gRPC
+sometimes crashes, even if it execs a program at once, as in ansible-runner's `pty.fork` (grpc/grpc#13998). The handlers
+are only for gRPC in a forked child, which this collection does not use.
 """
 
 from __future__ import annotations

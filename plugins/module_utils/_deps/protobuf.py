@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`protobuf`, guarded; apart from `grpc`, so that verification does not load the whole of grpcio."""
+"""`protobuf`, guarded; separate from `grpc`, so that verification does not load grpcio."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`shamir-mnemonic` (SLIP-39), guarded, and loaded only where a secret is split or rebuilt: on an admin's machine."""
+"""`shamir-mnemonic` (SLIP-39), guarded, and loaded only to split or rebuild a secret on an admin's machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""pyOpenSSL, guarded; only `atls` needs it."""
+"""pyOpenSSL, guarded; only the package `transport` needs it."""
 
 from __future__ import annotations
 

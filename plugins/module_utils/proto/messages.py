@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Message classes from the committed descriptor set; nothing generated, nothing imported until it is needed."""
+"""Create message classes from the committed descriptor set on first use, without generated code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse(full_name: str, data: bytes, *, limit: int = MAX_MESSAGE_BYTES) -> Any
     try:
         return message_class(full_name).FromString(data)
     except message.DecodeError as error:
-        raise Refusal(f"expected a {full_name}, got bytes that are none", reason=Reason.MESSAGE_MALFORMED) from error
+        raise Refusal(f"expected a {full_name}, got other bytes", reason=Reason.MESSAGE_MALFORMED) from error
 
 
 def method_path(service: str, method: str) -> str:
