@@ -37,7 +37,7 @@ class JoinCaPins:
         if not 0 < len(self.certificates) <= _MAX_PINS or not all(_is_join_ca(pin) for pin in self.certificates):
             raise SiteError(
                 f"expected one or two Ed25519 CA certificates, got {len(self.certificates)} certificates, "
-                f"{sum(_is_join_ca(pin) for pin in self.certificates)} of them with such a CA",
+                f"{sum(_is_join_ca(pin) for pin in self.certificates)} of them of an Ed25519 CA",
                 reason=Reason.JOIN_CA_PIN_INVALID,
             )
 
