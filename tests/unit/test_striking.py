@@ -118,7 +118,7 @@ def test_the_door_of_the_lab_closes_sooner(monkeypatch: pytest.MonkeyPatch) -> N
     defaults = Bootstrapper.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "linger_seconds", defaults["linger_seconds"])
     attested_matrix.default(Bootstrapper, "linger_seconds", 1.5)
-    given = dict.fromkeys(("race", "claims", "door", "story"), None)
+    given = dict.fromkeys(("race", "claims", "listener", "log"), None)
     parts = type("P", (), {"machine": type("M", (), {"clock": None})(), "keys": None})()
     one = object.__new__(Bootstrapper)
     with pytest.raises(TypeError):  # its parts are no dataclass: what it keeps before is what is looked at

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .journal import NodeJournal
 
 
-class Course(Enum):
+class BootAction(Enum):
     """The ways on; the value is what a person reads."""
 
     RACE = "Wait for an init request and ask for a ticket, whichever comes first"
@@ -45,24 +45,24 @@ class Membership(Enum):
 
 
 _UNLOCKED = {
-    Membership.NONE: Course.RACE,
-    Membership.JOINING: Course.REJOIN,
-    Membership.JOINED: Course.REJOIN,
-    Membership.INITIALISING: Course.KEYS,
-    Membership.INITIALISED: Course.KEYS,
+    Membership.NONE: BootAction.RACE,
+    Membership.JOINING: BootAction.REJOIN,
+    Membership.JOINED: BootAction.REJOIN,
+    Membership.INITIALISING: BootAction.KEYS,
+    Membership.INITIALISED: BootAction.KEYS,
 }
 _LOCKED = {
-    Membership.JOINING: Course.JOIN,
-    Membership.JOINED: Course.KUBELET,
-    Membership.INITIALISING: Course.INIT,
-    Membership.INITIALISED: Course.KUBELET,
+    Membership.JOINING: BootAction.JOIN,
+    Membership.JOINED: BootAction.KUBELET,
+    Membership.INITIALISING: BootAction.INIT,
+    Membership.INITIALISED: BootAction.KUBELET,
 }
-_CLAIMED = {Contender.INIT: Course.INIT, Contender.JOIN: Course.JOIN}
+_CLAIMED = {Contender.INIT: BootAction.INIT, Contender.JOIN: BootAction.JOIN}
 
 
-def choose_course(
+def choose_action(
     reading: LockReading, *, cluster_id: bytes, membership: Membership, claim: Claim | None, has_disk: bool = False
-) -> Course:
+) -> BootAction:
     """Return the way on of a machine as found; the register comes first, then the disk, then the claim.
 
     A member is never initialised or joined anew: after a reset it asks for its ticket, a founder for its keys. Those
@@ -72,7 +72,7 @@ def choose_course(
     require_open_to(reading, cluster_id)
     if reading.state is LockState.UNLOCKED:
         if has_disk and membership is Membership.INITIALISED:
-            return Course.REJOIN
+            return BootAction.REJOIN
         return _UNLOCKED[membership]
     if membership is not Membership.NONE:
         return _LOCKED[membership]

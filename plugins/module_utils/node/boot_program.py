@@ -46,16 +46,16 @@ from ..tpm.client import open_tpm
 from ..transport.pins import JoinCaPins
 from ..transport.unix_rpc_server import SocketServer
 from .boot_action import Membership, read_membership
-from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
+from .bootstrapper import PERSON_NEEDED, Bootstrapper, log_step
 from .claim import ClaimFile, Race
 from .client import JoinTickets, MachineLock, lock_paths, make_parts
 from .config import DEFAULT_PATH, load_node_config
 from .disk_setup import FoundingDisk, settle_founder
-from .init_machine import Ground, MachineFounder, TpmKeeping
+from .init_machine import MachineFounder, PlaybookSettings, TpmKeeping
 from .journal import NodeJournal
 from .member import MemberKeys
 from .playbook import RunnerPlaybooks, TaskLog
-from .recovery import ContestedDisk, RecoveredNode, Recovery, RecoveryDoor
+from .recovery import ContestedDisk, RecoveredNode, Recovery, SocketRecoveryListener
 from .services import MemberServices
 from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
 from .witness_service import attester_of, facts_of
@@ -106,7 +106,7 @@ class BootstrapperConfig:
     recovery_user: str = "attested-recovery"
 
 
-class ToldJournal(NodeJournal):
+class LoggedJournal(NodeJournal):
     """The journal of the node, each entry of which is a line of the log too."""
 
     def __init__(self, *, clock: SystemClock, log: Log) -> None:
@@ -128,7 +128,7 @@ class ToldJournal(NodeJournal):
         return super().fail(error, next_try_seconds=next_try_seconds)
 
 
-class SocketDoor:
+class SocketInitListener:
     """The desk at its socket, and the service on the network, which systemd ends together with this one."""
 
     def __init__(
@@ -207,9 +207,9 @@ class Boot:
             race=race,
             claims=claims,
             founder=partial(self._founder, race, parts, disk),
-            door=SocketDoor(self.node, self.config, node_config=self.node_config, log=self.log),
+            listener=SocketInitListener(self.node, self.config, node_config=self.node_config, log=self.log),
             serve_init=self.config.serve_init,
-            story=self.log,
+            log=self.log,
             services=self._services(parts) if self.config.role is Role.CONTROL_PLANE else None,
             recovery=None if disk is None else self._recovery(disk, contest),
         )
@@ -230,18 +230,18 @@ class Boot:
             tickets=JoinTickets(
                 self.node, spec, store=TicketStore(), handle=None, role=self.config.role, keeps_closed=disk is not None
             ),
-            journal=ToldJournal(clock=SystemClock(), log=self.log),
+            journal=LoggedJournal(clock=SystemClock(), log=self.log),
             disk=disk,
         )
         return parts if parts.disk is None else replace(parts, disk=ContestedDisk(parts.disk, contest))
 
     def _recovery(self, disk: DiskSettings, contest: Contest) -> Recovery:
-        door = RecoveryDoor(
+        listener = SocketRecoveryListener(
             partial(self._recovery_desk, disk, contest),
             user=partial(_user, self.config.recovery_user, whose="recovery"),
             log=self.log,
         )
-        return Recovery(contest=contest, door=door, after_seconds=self.config.recovery_after_seconds)
+        return Recovery(contest=contest, listener=listener, after_seconds=self.config.recovery_after_seconds)
 
     @contextmanager
     def _recovery_desk(self, disk: DiskSettings, contest: Contest) -> Iterator[RecoveryDesk]:
@@ -276,15 +276,17 @@ class Boot:
     def _keys(self) -> MemberKeys:
         return MemberKeys(self.node, lock_paths=lock_paths(self.node), on_disk=True)
 
-    def _ground(self, playbook: str) -> Ground:
-        return Ground(playbook=PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
+    def _playbook_settings(self, playbook: str) -> PlaybookSettings:
+        return PlaybookSettings(
+            playbook=PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name
+        )
 
     def _playbooks(self) -> RunnerPlaybooks:
-        return RunnerPlaybooks(canceled=self.stopping.is_set, ended=partial(tell_step, self.log))
+        return RunnerPlaybooks(canceled=self.stopping.is_set, ended=partial(log_step, self.log))
 
     def _services(self, parts: Parts) -> MemberServices:
         return MemberServices(
-            self._ground("machine_member.yml"),
+            self._playbook_settings("machine_member.yml"),
             machine=parts.machine,
             journal=parts.journal,
             playbooks=self._playbooks(),
@@ -303,7 +305,7 @@ class Boot:
                 progress=partial(wipe_progress, StatePaths()),
             )
         return MachineFounder(
-            self._ground("machine_init.yml"),
+            self._playbook_settings("machine_init.yml"),
             race=race,
             keeping=TpmKeeping(KeyStore(), open_machine=open_machine, on_disk=disk is not None),
             playbooks=self._playbooks(),
@@ -323,9 +325,9 @@ async def run(boot: Boot) -> None:
     """Go until this machine is a node, or until SIGTERM; raises what ended it. SIGHUP ends a pause between tries."""
     bootstrapper = boot.bootstrapper()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, bootstrapper.ask_now)
-    course = await asyncio.to_thread(bootstrapper.look)
-    Notifier().ready(course.value)
-    going = asyncio.create_task(bootstrapper.go(course))
+    action = await asyncio.to_thread(bootstrapper.next_action)
+    Notifier().ready(action.value)
+    going = asyncio.create_task(bootstrapper.run(action))
     stopped = asyncio.create_task(wait_for_stop())
     await asyncio.wait({going, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if going.done():

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import AttestedError
 from ..reasons import Reason
-from .boot_action import Course, choose_course, read_membership
+from .boot_action import BootAction, choose_action, read_membership
 from .join_claim import JoinContender, StoppableClock
-from .recovery import Asking, come_back
+from .recovery import Rejoin, rejoin_or_recover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..services.init_messages import InitOrder, Success
     from .claim import ClaimFile, Race
     from .order import Parts
-    from .recovery import Recovery
+    from .recovery import Recovery, StructuredLog
     from .services import Services
 
 LINGER_SECONDS = 30.0
@@ -70,27 +70,20 @@ PERSON_NEEDED = frozenset(
 )
 """What no later start of the same machine would find better."""
 
-_WITH_DOOR = frozenset({Course.RACE, Course.INIT, Course.KEYS})
-_WITH_JOIN = frozenset({Course.RACE, Course.JOIN, Course.REJOIN})
+_WITH_LISTENER = frozenset({BootAction.RACE, BootAction.INIT, BootAction.KEYS})
+_WITH_JOIN = frozenset({BootAction.RACE, BootAction.JOIN, BootAction.REJOIN})
 
 
-class Door(Protocol):
+class InitListener(Protocol):
     """Where an admin's init comes in: the socket of the desk, and the service on the network beside it."""
 
     def opened(self, founder: Founder) -> AbstractAsyncContextManager[None]:
         """Let init requests come to ``founder`` as long as the context lasts; raises FILE_UNUSABLE, COMMAND_FAILED."""
 
 
-class Story(Protocol):
-    """Hears what happens (`serving.Log`)."""
-
-    def event(self, name: str, /, **fields: Any) -> None:
-        """Write one line."""
-
-
-def tell_step(story: Story, name: str, seconds: float) -> None:
+def log_step(log: StructuredLog, name: str, seconds: float) -> None:
     """Say that a step has ended well, and how long it took: what a slow boot is looked through for."""
-    story.event("step", name=name, seconds=round(seconds, 3))
+    log.event("step", name=name, seconds=round(seconds, 3))
 
 
 class Bootstrapper:
@@ -103,9 +96,9 @@ class Bootstrapper:
         race: Race,
         claims: ClaimFile,
         founder: Callable[[Callable[[], None]], Founder],
-        door: Door,
+        listener: InitListener,
         serve_init: bool,
-        story: Story,
+        log: StructuredLog,
         services: Services | None = None,
         recovery: Recovery | None = None,
         linger_seconds: float = LINGER_SECONDS,
@@ -118,9 +111,9 @@ class Bootstrapper:
         self._parts = parts
         self._claims = claims
         self._founder = _Announcing(founder(self.stop_asking))
-        self._door = door
+        self._listener = listener
         self._serve_init = serve_init
-        self._story = story
+        self._log = log
         self._services = services
         self._recovery = recovery
         self._linger_seconds = linger_seconds
@@ -128,10 +121,10 @@ class Bootstrapper:
         self._settled = JoinContender(parts, None)
         self._pause = StoppableClock(parts.machine.clock)
 
-    def look(self) -> Course:
+    def next_action(self) -> BootAction:
         """Return the way that is open; raises NODELOCK_…, CLAIM_MALFORMED, NODE_JOURNAL_MALFORMED."""
         parts = self._parts
-        return choose_course(
+        return choose_action(
             parts.lock.read(),
             cluster_id=parts.config.cluster_id,
             membership=read_membership(parts.machine, parts.journal),
@@ -149,25 +142,25 @@ class Bootstrapper:
         for one in (self._contender, self._settled, self._pause):
             one.wake()
 
-    async def go(self, course: Course) -> None:
-        """Go ``course`` until this machine is a node and serves as it should; raises what the last step raised."""
-        self._story.event("course", course=course.name, text=course.value)
-        await self._become_node(course)
+    async def run(self, action: BootAction) -> None:
+        """Go ``action`` until this machine is a node and serves as it should; raises what the last step raised."""
+        self._log.event("course", course=action.name, text=action.value)
+        await self._become_node(action)
         await asyncio.to_thread(self._serve)
 
-    async def _become_node(self, course: Course) -> None:
-        if course is Course.KUBELET:
+    async def _become_node(self, action: BootAction) -> None:
+        if action is BootAction.KUBELET:
             await asyncio.to_thread(self._resume_kubelet)
             return
-        if course is Course.REJOIN and self._recovery is not None:
-            asking = Asking(ask=lambda: self._join(course), stop=self._stop_joining, resume=self._resume)
-            await come_back(asking, self._recovery, story=self._story)
+        if action is BootAction.REJOIN and self._recovery is not None:
+            rejoin = Rejoin(run=lambda: self._join(action), stop=self._stop_joining, resume=self._resume)
+            await rejoin_or_recover(rejoin, self._recovery, log=self._log)
             return
-        if course not in _WITH_DOOR or (course is Course.RACE and not self._serve_init):
-            await asyncio.to_thread(self._join, course)
+        if action not in _WITH_LISTENER or (action is BootAction.RACE and not self._serve_init):
+            await asyncio.to_thread(self._join, action)
             return
-        async with self._door.opened(self._founder):
-            await self._first(course)
+        async with self._listener.opened(self._founder):
+            await self._run_contenders(action)
 
     def _resume_kubelet(self) -> None:
         """Start it with the certificate that it has; a start that was killed after the lock may have left a key.
@@ -188,13 +181,13 @@ class Bootstrapper:
             self._services.resume()
         if self._services.missing():
             self._services.install()
-            self._story.event("serves", text="This control plane admits machines")
+            self._log.event("serves", text="This control plane admits machines")
 
-    async def _first(self, course: Course) -> None:
+    async def _run_contenders(self, action: BootAction) -> None:
         """Return when init has ended well, or the join client beside it."""
-        ways = [asyncio.create_task(self._founded())]
-        if course in _WITH_JOIN:
-            ways.append(asyncio.create_task(asyncio.to_thread(self._join_beside)))
+        ways = [asyncio.create_task(self._wait_for_init())]
+        if action in _WITH_JOIN:
+            ways.append(asyncio.create_task(asyncio.to_thread(self._join_until_stopped)))
         try:
             done, _others = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             won = [way.result() for way in done]
@@ -205,17 +198,17 @@ class Bootstrapper:
             self.stop_asking()
             await asyncio.gather(*ways, return_exceptions=True)  # who gives way removes its traces first
 
-    async def _founded(self) -> bool:
+    async def _wait_for_init(self) -> bool:
         await self._founder.wait()
-        self._story.event("initialised", text="This machine is the first control plane of its cluster")
+        self._log.event("initialised", text="This machine is the first control plane of its cluster")
         await asyncio.sleep(self._linger_seconds)
         return True
 
-    def _join(self, course: Course) -> None:
-        outcome = (self._contender if course is Course.RACE else self._settled).run()
+    def _join(self, action: BootAction) -> None:
+        outcome = (self._contender if action is BootAction.RACE else self._settled).run()
         for step in outcome.steps:
-            tell_step(self._story, step.name, step.seconds)
-        self._story.event("joined", steps=", ".join(step.name for step in outcome.steps))
+            log_step(self._log, step.name, step.seconds)
+        self._log.event("joined", steps=", ".join(step.name for step in outcome.steps))
 
     def _stop_joining(self) -> None:
         self._settled.stop()
@@ -225,21 +218,21 @@ class Bootstrapper:
 
         A control plane needs its own kubelet before anybody can give it another certificate: it has that renewed later.
         """
-        if self._services is not None and self.look() is Course.KUBELET:
+        if self._services is not None and self.next_action() is BootAction.KUBELET:
             self._resume_kubelet()
             return
         self._settled = JoinContender(self._parts, None)
-        self._join(Course.JOIN)
+        self._join(BootAction.JOIN)
 
-    def _join_beside(self) -> bool:
+    def _join_until_stopped(self) -> bool:
         """Return whether this machine has joined; not so where init was faster, or the unit is stopped."""
         while True:
             try:
-                self._join(Course.RACE)
+                self._join(BootAction.RACE)
             except AttestedError as error:
                 if error.reason is Reason.RACE_LOST:
                     return False
-                self._story.event("join_failed", reason=error.code, message=error.message)
+                self._log.event("join_failed", reason=error.code, message=error.message)
             else:
                 return True
             try:

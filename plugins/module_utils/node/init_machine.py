@@ -53,7 +53,7 @@ class Keeping(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class PlaybookSettings:
     """What a founder builds with: the playbook and its inventory, the node's own name, a directory for its files."""
 
     playbook: Path
@@ -70,7 +70,7 @@ class MachineFounder:
 
     def __init__(
         self,
-        ground: Ground,
+        settings: PlaybookSettings,
         *,
         race: Race,
         keeping: Keeping,
@@ -82,7 +82,7 @@ class MachineFounder:
 
         ``disk``: of a machine whose site names one; what is kept lies on it.
         """
-        self._ground = ground
+        self._settings = settings
         self._race = race
         self._keeping = keeping
         self._playbooks = playbooks
@@ -151,18 +151,18 @@ class MachineFounder:
         if brought is None:
             yield {}
             return
-        make_directory(self._ground.directory, mode=0o711)
-        with tempfile.TemporaryDirectory(prefix="policy-", dir=self._ground.directory) as private:
+        make_directory(self._settings.directory, mode=0o711)
+        with tempfile.TemporaryDirectory(prefix="policy-", dir=self._settings.directory) as private:
             write_atomic(Path(private, "policy.yml"), brought.document().encode())
             write_atomic(Path(private, "objects.yml"), brought.objects().encode())
             yield {"attested_brought_policy": private}
 
     def _playbook(self, order: InitOrder, more: Mapping[str, Any]) -> PlaybookOrder:
         return PlaybookOrder(
-            playbook=self._ground.playbook,
-            inventory=self._ground.inventory,
+            playbook=self._settings.playbook,
+            inventory=self._settings.inventory,
             variables={
-                "attested_node_name": self._ground.node_name,
+                "attested_node_name": self._settings.node_name,
                 "attested_cluster_name": order.cluster_name,
                 "attested_kubernetes_version": order.kubernetes_version,
                 "attested_service_subnet": order.service_cidr,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 RECOVERY_UNIT = "attested-recovery-service.service"
 
-GIVE_WAY_SECONDS = 300.0
+YIELD_SECONDS = 300.0
 """How long a ticket that came second waits for an admin's key to have opened the disk, or to have failed."""
 
 LINGER_SECONDS = 5.0
@@ -92,7 +92,7 @@ class RecoveredNode:
         self.lock.acquire(self.cluster_id)
 
 
-class RecoveryDoor:
+class SocketRecoveryListener:
     """The desk at its socket, and the service on the network beside it; both end with the block."""
 
     def __init__(
@@ -139,14 +139,14 @@ class RecoveryDoor:
         await asyncio.to_thread(self._runner.run, ["systemctl", verb, "--no-block", RECOVERY_UNIT])
 
 
-class Door(Protocol):
-    """Where an admin's recovery comes in (`RecoveryDoor`)."""
+class RecoveryListener(Protocol):
+    """Where an admin's recovery comes in (`SocketRecoveryListener`)."""
 
     def opened(self) -> AbstractAsyncContextManager[None]:
         """Let it come in as long as the context lasts."""
 
 
-class Story(Protocol):
+class StructuredLog(Protocol):
     """Hears what happens (`serving.Log`)."""
 
     def event(self, name: str, /, **fields: Any) -> None:
@@ -158,43 +158,43 @@ class Recovery:
     """The other way of a rebooted node: ``door`` opens where nobody has answered for ``after_seconds``."""
 
     contest: Contest
-    door: Door
+    listener: RecoveryListener
     after_seconds: float
     linger_seconds: float = LINGER_SECONDS
-    give_way_seconds: float = GIVE_WAY_SECONDS
+    yield_seconds: float = YIELD_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class Rejoin:
     """The way of a ticket: ``ask`` returns when this is a node, ``stop`` ends it, ``resume`` goes on after the disk."""
 
-    ask: Callable[[], None]
+    run: Callable[[], None]
     stop: Callable[[], None]
     resume: Callable[[], None]
 
 
-async def come_back(asking: Asking, recovery: Recovery, *, story: Story) -> None:
+async def rejoin_or_recover(rejoin: Rejoin, recovery: Recovery, *, log: StructuredLog) -> None:
     """Return when the rebooted machine is a node again, by whichever helper was first.
 
     Raises what the asking raised, unless an admin has opened the disk: then it goes on from there.
     """
-    ticket = asyncio.create_task(asyncio.to_thread(asking.ask))
+    ticket = asyncio.create_task(asyncio.to_thread(rejoin.run))
     await asyncio.wait({ticket}, timeout=recovery.after_seconds)
     if not ticket.done():
         try:
-            async with recovery.door.opened():
-                story.event("recovery", text="No cluster has answered: an admin may recover this node")
+            async with recovery.listener.opened():
+                log.event("recovery", text="No cluster has answered: an admin may recover this node")
                 await _decided(ticket, recovery)
         except AttestedError as error:  # a door that does not open keeps nobody from the cluster's ticket
-            story.event("recovery_failed", reason=error.code, message=error.message)
+            log.event("recovery_failed", reason=error.code, message=error.message)
     if recovery.contest.winner is not Contender.RECOVERY:
         await ticket
         return
-    story.event("recovered", text="An admin has opened the disk of this node")
-    asking.stop()
+    log.event("recovered", text="An admin has opened the disk of this node")
+    rejoin.stop()
     with suppress(AttestedError):
         await ticket
-    await asyncio.to_thread(asking.resume)
+    await asyncio.to_thread(rejoin.resume)
 
 
 async def _decided(ticket: asyncio.Task[None], recovery: Recovery) -> None:
@@ -202,8 +202,8 @@ async def _decided(ticket: asyncio.Task[None], recovery: Recovery) -> None:
     opened = asyncio.create_task(_opened(recovery.contest))
     try:
         await asyncio.wait({ticket, opened}, return_when=asyncio.FIRST_COMPLETED)
-        if ticket.done() and _gave_way(ticket):
-            await asyncio.wait({opened}, timeout=recovery.give_way_seconds)
+        if ticket.done() and _lost_race(ticket):
+            await asyncio.wait({opened}, timeout=recovery.yield_seconds)
         if recovery.contest.winner is Contender.RECOVERY:
             await asyncio.sleep(recovery.linger_seconds)
     finally:
@@ -215,6 +215,6 @@ async def _opened(contest: Contest) -> None:
         pass  # a thread that waits for good would outlive the process' loop
 
 
-def _gave_way(ticket: asyncio.Task[None]) -> bool:
+def _lost_race(ticket: asyncio.Task[None]) -> bool:
     error = ticket.exception()
     return isinstance(error, AttestedError) and error.reason is Reason.RECOVERY_RACE_LOST

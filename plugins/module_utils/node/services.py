@@ -15,7 +15,7 @@ from .playbook import PlaybookOrder
 
 if TYPE_CHECKING:
     from ..kubeadm.operation import Machine
-    from .init_machine import Ground
+    from .init_machine import PlaybookSettings
     from .journal import NodeJournal
     from .playbook import Listener, Playbooks
 
@@ -45,7 +45,7 @@ class MemberServices:
 
     def __init__(
         self,
-        ground: Ground,
+        settings: PlaybookSettings,
         *,
         machine: Machine,
         journal: NodeJournal,
@@ -54,11 +54,11 @@ class MemberServices:
         marker: Path = MARKER,
         units: Path = Path("/etc/systemd/system"),
     ) -> None:
-        """Run the playbook of ``ground`` on ``machine``; ``listener`` hears of its tasks.
+        """Run the playbook of ``settings`` on ``machine``; ``listener`` hears of its tasks.
 
         ``units`` is where the services' units lie.
         """
-        self._ground = ground
+        self._settings = settings
         self._machine = machine
         self._journal = journal
         self._playbooks = playbooks
@@ -74,9 +74,9 @@ class MemberServices:
 
     def install(self) -> None:
         """Run the playbook; raises PLAYBOOK_FAILED or the reason of the module that failed, and FILE_UNUSABLE."""
-        variables = {"attested_node_name": self._ground.node_name}
+        variables = {"attested_node_name": self._settings.node_name}
         self._playbooks.run(
-            PlaybookOrder(playbook=self._ground.playbook, inventory=self._ground.inventory, variables=variables),
+            PlaybookOrder(playbook=self._settings.playbook, inventory=self._settings.inventory, variables=variables),
             self._listener,
         )
         write_atomic(self._marker, b"")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The door of the bootstrapper: its real socket, a real TPM behind it, who may come in and for how long."""
+"""The init listener of the bootstrapper: its real socket, a real TPM behind it, which callers it accepts, how long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import (
     PLAYBOOKS,
     BootstrapperConfig,
-    SocketDoor,
+    SocketInitListener,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import load_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -53,7 +53,7 @@ class Units:
 
 
 class Bed:
-    """A door at a real socket."""
+    """A listener at a real socket."""
 
     def __init__(self, directory: Path, tcti: str, user: str) -> None:
         ca, bundle = make_keys()
@@ -66,7 +66,7 @@ class Bed:
         )
         self.socket = directory / "desk.sock"
         self.units, self.log = Units(), Told()
-        self.door = SocketDoor(
+        self.listener = SocketInitListener(
             load_node_config(node),
             BootstrapperConfig(node_ip="10.0.0.11", init_user=user),
             node_config=str(node),
@@ -78,17 +78,17 @@ class Bed:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="door-") as name:  # pytest's own paths are too long for a socket
+    with tempfile.TemporaryDirectory(prefix="init-") as name:  # pytest's own paths are too long for a socket
         directory = Path(name)
         directory.chmod(0o711)
         yield directory
 
 
-async def test_an_open_door_answers_with_the_identity_of_the_tpm_and_a_closed_one_is_gone(
+async def test_an_open_listener_answers_with_the_identity_of_the_tpm_and_a_closed_one_is_gone(
     swtpm: Swtpm, directory: Path
 ) -> None:
     bed = Bed(directory, swtpm.tcti, "root")
-    async with bed.door.opened(Founding()):
+    async with bed.listener.opened(Founding()):
         identity = ChallengeRequest.parse(await init_port(bed.socket).identity(correlation_id="c-1"))
         assert bed.units.calls == [("systemctl", "start", "--no-block", "attested-init-service.service")]
     assert len(identity.ek_public.spki_sha256()) == 64
@@ -98,7 +98,7 @@ async def test_an_open_door_answers_with_the_identity_of_the_tpm_and_a_closed_on
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 async def test_another_user_is_sent_away(swtpm: Swtpm, directory: Path) -> None:
     bed = Bed(directory, swtpm.tcti, "daemon")
-    async with bed.door.opened(Founding()):
+    async with bed.listener.opened(Founding()):
         bed.socket.chmod(0o666)
         os.seteuid(65534)
         try:
@@ -113,7 +113,7 @@ async def test_another_user_is_sent_away(swtpm: Swtpm, directory: Path) -> None:
 async def test_without_its_user_nothing_listens(swtpm: Swtpm, directory: Path) -> None:
     bed = Bed(directory, swtpm.tcti, "nobody-of-that-name")
     with pytest.raises(AttestedError) as refused:
-        async with bed.door.opened(Founding()):
+        async with bed.listener.opened(Founding()):
             pass
     assert refused.value.reason is Reason.CONFIG_INVALID
     assert not bed.socket.exists()

@@ -18,8 +18,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import (
-    Ground,
     MachineFounder,
+    PlaybookSettings,
     TpmKeeping,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import RunnerPlaybooks
@@ -105,9 +105,11 @@ class Site:
         self.stopped += 1
 
     def found(self, *given: Any, **known: Any) -> Success:
-        ground = Ground(playbook=self.root / "play.yml", inventory=self.root / "hosts.yml", node_name="cp-1")
+        settings = PlaybookSettings(
+            playbook=self.root / "play.yml", inventory=self.root / "hosts.yml", node_name="cp-1"
+        )
         founder = MachineFounder(
-            ground, race=self.race, keeping=self.keeping, playbooks=self.playbooks, stop_others=self.stop
+            settings, race=self.race, keeping=self.keeping, playbooks=self.playbooks, stop_others=self.stop
         )
         return founder.found(*given, **known)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One start of the bootstrapper, its door and its join services in memory: who goes on, who gives way, when it ends."""
+"""One start of the bootstrapper, with its listener and join services in memory: which contender wins, when it ends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES, JOIN_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import Course
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import BootAction
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import exit_code
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import Bootstrapper
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import Ground
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import PlaybookSettings
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.services import MemberServices
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -59,8 +59,8 @@ class FakeFounder:
         return DONE
 
 
-class FakeDoor:
-    """A door that says when it is open, and lets a test in as an admin."""
+class FakeListener:
+    """A listener that a test can wait for, and call as an admin."""
 
     def __init__(self):
         self.open = asyncio.Event()
@@ -106,8 +106,8 @@ class Bed:
         self.parts = parts
         self.claims = ClaimFile(root / "run/attested/claim.json")
         self.race = Race(parts.lock, cluster_id=CLUSTER, claims=self.claims)
-        self.story = Told()
-        self.door = FakeDoor()
+        self.log = Told()
+        self.listener = FakeListener()
         self.founder = None
         self.services = None
 
@@ -121,9 +121,9 @@ class Bed:
             race=self.race,
             claims=self.claims,
             founder=founder,
-            door=self.door,
+            listener=self.listener,
             serve_init=serve_init,
-            story=self.story,
+            log=self.log,
             services=self.services,
             linger_seconds=0.0,
         )
@@ -131,7 +131,7 @@ class Bed:
     async def start(self, **options):
         """Look, and go."""
         bootstrapper = self.make(**options)
-        await asyncio.wait_for(bootstrapper.go(bootstrapper.look()), timeout=60)
+        await asyncio.wait_for(bootstrapper.run(bootstrapper.next_action()), timeout=60)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def member(member_parts, tmp_path):
     bed = Bed(member_parts, tmp_path)
     bed.playbooks = FakePlaybooks()
     bed.services = MemberServices(
-        Ground(playbook=Path("machine_member.yml"), inventory=Path("i"), node_name="cp-2"),
+        PlaybookSettings(playbook=Path("machine_member.yml"), inventory=Path("i"), node_name="cp-2"),
         machine=member_parts.machine,
         journal=member_parts.journal,
         playbooks=bed.playbooks,
@@ -185,27 +185,27 @@ def initialised(machine, *, complete=True):
     machine.journal.save(Progress(operation="init", config_sha256="0" * 64, done=done if complete else done[:2]))
 
 
-async def test_a_worker_joins_and_no_door_opens(bed):
+async def test_a_worker_joins_and_no_listener_opens(bed):
     await bed.start(serve_init=False)
     assert bed.parts.journal.load().phase is NodePhase.JOINED
-    assert (bed.door.times, bed.parts.lock.taken) == (0, 1)
+    assert (bed.listener.times, bed.parts.lock.taken) == (0, 1)
     assert bed.claims.load() == Claim(Contender.JOIN)
 
 
 async def test_a_join_tells_each_of_its_steps_and_how_long_it_took(bed):
     await bed.start(serve_init=False)
-    told = [fields for name, fields in bed.story.events if name == "step"]
+    told = [fields for name, fields in bed.log.events if name == "step"]
     assert [one["name"] for one in told] == [
         "ticket", "lock", "write", *(phase.name for phase in JOIN_PHASES), "confirm",
     ]  # fmt: skip
     assert all(one["seconds"] >= 0 for one in told)
-    assert bed.story.names()[-1] == "joined"
+    assert bed.log.names()[-1] == "joined"
 
 
-async def test_join_wins_and_the_door_closes(bed):
+async def test_join_wins_and_the_listener_closes(bed):
     await bed.start()
     assert bed.parts.journal.load().phase is NodePhase.JOINED
-    assert (bed.door.times, bed.door.open.is_set()) == (1, False)
+    assert (bed.listener.times, bed.listener.open.is_set()) == (1, False)
     with pytest.raises(AttestedError) as late:
         await asyncio.to_thread(bed.founder.found, None, None, digest="", judged={}, teller=None)
     assert late.value.reason is Reason.RACE_LOST
@@ -214,33 +214,33 @@ async def test_join_wins_and_the_door_closes(bed):
 async def test_init_wins_while_the_join_client_waits(bed):
     bed.parts.tickets.errors = [NOBODY] * 100
     going = asyncio.create_task(bed.start())
-    assert await bed.door.init() == DONE
+    assert await bed.listener.init() == DONE
     await going
     assert bed.claims.load() == REQUEST
     assert bed.parts.journal.load().phase is NodePhase.FRESH
-    assert "joined" not in bed.story.names()
-    assert bed.story.names()[-1] == "initialised"
+    assert "joined" not in bed.log.names()
+    assert bed.log.names()[-1] == "initialised"
 
 
-async def test_a_join_that_is_refused_for_good_leaves_the_door_open(bed):
+async def test_a_join_that_is_refused_for_good_leaves_the_listener_open(bed):
     bed.parts.tickets.errors = [REFUSED] * 100
     going = asyncio.create_task(bed.start())
-    assert await asyncio.to_thread(bed.story.join_failed.wait, 30)
-    assert bed.door.open.is_set()
-    await bed.door.init()
+    assert await asyncio.to_thread(bed.log.join_failed.wait, 30)
+    assert bed.listener.open.is_set()
+    await bed.listener.init()
     await going
     assert bed.claims.load() == REQUEST
 
 
-async def test_an_init_that_fails_after_the_lock_is_repeated_through_the_same_door(bed):
+async def test_an_init_that_fails_after_the_lock_is_repeated_through_the_same_listener(bed):
     bed.parts.tickets.errors = [NOBODY] * 100
     going = asyncio.create_task(bed.start())
-    await bed.door.open.wait()
+    await bed.listener.open.wait()
     bed.founder.failures = [SystemFault("kubeadm", reason=Reason.PLAYBOOK_FAILED)]
     with pytest.raises(SystemFault):
-        await bed.door.init()
+        await bed.listener.init()
     assert not going.done()
-    assert await bed.door.init() == DONE
+    assert await bed.listener.init() == DONE
     await going
     assert bed.parts.lock.taken == 1
 
@@ -254,17 +254,17 @@ async def test_after_a_kill_the_init_goes_on_and_nobody_joins(bed, machine, kill
         initialised(machine, complete=False)
         bed.claims.write(REQUEST)
     going = asyncio.create_task(bed.start())
-    await bed.door.init()
+    await bed.listener.init()
     await going
     assert (bed.parts.tickets.asked, bed.parts.lock.taken) == ([], 1)
 
 
-async def test_after_a_kill_the_join_goes_on_without_a_door(bed):
+async def test_after_a_kill_the_join_goes_on_without_a_listener(bed):
     lock_it(bed)
     bed.claims.write(Claim(Contender.JOIN))
     await bed.start()
     assert bed.parts.journal.load().phase is NodePhase.JOINED
-    assert (bed.door.times, bed.parts.lock.taken) == (0, 1)
+    assert (bed.listener.times, bed.parts.lock.taken) == (0, 1)
 
 
 async def test_a_member_that_is_locked_only_gets_its_kubelet(bed, programs):
@@ -272,7 +272,7 @@ async def test_a_member_that_is_locked_only_gets_its_kubelet(bed, programs):
     programs.active = False
     bed.parts.tickets.asked.clear()
     await bed.start()
-    assert (programs.active, bed.parts.tickets.asked, bed.door.times) == (True, [], 1)
+    assert (programs.active, bed.parts.tickets.asked, bed.listener.times) == (True, [], 1)
 
 
 async def test_a_member_that_was_killed_after_its_lock_keeps_no_key_of_that_ticket(bed):
@@ -287,13 +287,13 @@ async def test_a_founder_whose_boot_is_locked_only_gets_its_kubelet(bed, machine
     lock_it(bed)
     initialised(machine)
     await bed.start()
-    assert (programs.active, bed.door.times, bed.parts.tickets.asked) == (True, 0, [])
+    assert (programs.active, bed.listener.times, bed.parts.tickets.asked) == (True, 0, [])
 
 
 async def test_a_founder_that_lost_its_keys_waits_for_its_admin_and_joins_nothing(bed, machine):
     initialised(machine)
     going = asyncio.create_task(bed.start(serve_init=False))
-    await bed.door.init()
+    await bed.listener.init()
     await going
     assert bed.parts.tickets.asked == []
 
@@ -303,7 +303,7 @@ async def test_a_member_after_a_reset_asks_again_and_is_not_initialised(bed, par
     parts.lock.reading = LockReading(state=LockState.UNLOCKED)
     parts.marker.unlink()
     await bed.start()
-    assert (parts.lock.taken, len(parts.tickets.asked), bed.door.times) == (2, 2, 1)
+    assert (parts.lock.taken, len(parts.tickets.asked), bed.listener.times) == (2, 2, 1)
 
 
 SERVES = ("machine_member.yml", {"attested_node_name": "cp-2"})
@@ -314,7 +314,7 @@ async def test_a_control_plane_joins_keeps_its_keys_in_its_turn_and_serves(membe
     assert member.parts.journal.load().phase is NodePhase.JOINED
     assert (member.parts.keys.locked, member.parts.lock.taken) == ([False], 1)
     assert member.playbooks.ran == [SERVES]
-    assert (member.door.times, member.story.names()[-1]) == (1, "serves")
+    assert (member.listener.times, member.log.names()[-1]) == (1, "serves")
 
 
 async def test_a_control_plane_that_serves_only_gets_its_kubelet(member, programs):
@@ -337,7 +337,7 @@ async def test_services_that_failed_are_made_complete_by_the_next_start(member):
 async def test_a_control_plane_that_loses_to_an_init_has_kept_nothing(member):
     member.parts.tickets.errors = [NOBODY] * 100
     going = asyncio.create_task(member.start())
-    assert await member.door.init() == DONE
+    assert await member.listener.init() == DONE
     await going
     assert (member.parts.keys.kept, member.playbooks.ran) == ([], [])
 
@@ -345,9 +345,9 @@ async def test_a_control_plane_that_loses_to_an_init_has_kept_nothing(member):
 async def test_keys_that_cannot_be_kept_leave_the_race_open(member):
     member.parts.keys.failures = [SystemFault("disk full", reason=Reason.FILE_UNUSABLE)]
     going = asyncio.create_task(member.start())
-    assert await asyncio.to_thread(member.story.join_failed.wait, 30)
+    assert await asyncio.to_thread(member.log.join_failed.wait, 30)
     assert (member.parts.lock.taken, member.claims.load()) == (0, None)
-    assert await member.door.init() == DONE
+    assert await member.listener.init() == DONE
     await going
 
 
@@ -362,12 +362,12 @@ async def test_a_lock_that_nobody_explains_is_refused(bed):
 async def test_stopped_the_join_client_ends_at_once(bed):
     bed.parts.tickets.errors = [NOBODY] * 100
     bootstrapper = bed.make()
-    going = asyncio.create_task(bootstrapper.go(Course.RACE))
-    await bed.door.open.wait()
+    going = asyncio.create_task(bootstrapper.run(BootAction.RACE))
+    await bed.listener.open.wait()
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
-    assert not bed.door.open.is_set()
+    assert not bed.listener.open.is_set()
     assert bed.parts.lock.taken == 0
 
 
@@ -375,7 +375,7 @@ async def test_told_to_ask_now_it_asks_before_its_pause_ends(bed, parts, monkeyp
     parts.tickets.errors = [NOBODY]
     monkeypatch.setattr(parts.tickets, "pause", lambda _error: 3600.0)
     bootstrapper = bed.make(serve_init=False)
-    going = asyncio.create_task(bootstrapper.go(bootstrapper.look()))
+    going = asyncio.create_task(bootstrapper.run(bootstrapper.next_action()))
     await asyncio.to_thread(wait_for, lambda: len(parts.tickets.asked) == 1)
     while not going.done():  # the pause may not have begun yet
         bootstrapper.ask_now()
@@ -391,7 +391,7 @@ async def test_stopped_while_it_rejoins_it_keeps_what_the_disk_knows(bed, parts)
     before = parts.journal.snapshot()
     parts.tickets.errors = [NOBODY] * 100
     bootstrapper = bed.make()
-    going = asyncio.create_task(bootstrapper.go(bootstrapper.look()))
+    going = asyncio.create_task(bootstrapper.run(bootstrapper.next_action()))
     await asyncio.to_thread(wait_for, lambda: len(parts.tickets.asked) >= 2)
     bootstrapper.stop_asking()
     with pytest.raises(AttestedError):

@@ -14,7 +14,10 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import ClaimFile, Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import Ground, MachineFounder
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import (
+    MachineFounder,
+    PlaybookSettings,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
@@ -97,11 +100,11 @@ class Machine:
             challenge_id=b"",
             sealed=b"",
         )
-        ground = Ground(
+        settings = PlaybookSettings(
             playbook=Path("/p.yml"), inventory=Path("/i.yml"), node_name="cp-1", directory=self.root / "run"
         )
         founder = MachineFounder(
-            ground,
+            settings,
             race=self.race,
             keeping=self.keeping,
             playbooks=self.playbooks,

@@ -24,9 +24,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operat
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import client
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import (
-    Course,
+    BootAction,
     Membership,
-    choose_course,
+    choose_action,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_setup import (
@@ -294,18 +294,18 @@ def test_a_machine_without_such_a_disk_has_nothing_to_settle(founding):
 
 
 @pytest.mark.parametrize(
-    ("membership", "has_disk", "course"),
+    ("membership", "has_disk", "action"),
     [
-        pytest.param(Membership.INITIALISED, True, Course.REJOIN, id="its keys lie on its disk"),
-        pytest.param(Membership.INITIALISED, False, Course.KEYS, id="without a disk they come with an init"),
-        pytest.param(Membership.INITIALISING, True, Course.KEYS, id="an init that was interrupted is gone on with"),
-        pytest.param(Membership.NONE, True, Course.RACE, id="nobody's"),
+        pytest.param(Membership.INITIALISED, True, BootAction.REJOIN, id="its keys lie on its disk"),
+        pytest.param(Membership.INITIALISED, False, BootAction.KEYS, id="without a disk they come with an init"),
+        pytest.param(Membership.INITIALISING, True, BootAction.KEYS, id="an init that was interrupted is gone on with"),
+        pytest.param(Membership.NONE, True, BootAction.RACE, id="nobody's"),
     ],
 )
-def test_the_way_of_a_founder_after_a_reset(membership, has_disk, course):
+def test_the_way_of_a_founder_after_a_reset(membership, has_disk, action):
     reading = LockReading(state=LockState.UNLOCKED)
-    chosen = choose_course(reading, cluster_id=CLUSTER, membership=membership, claim=None, has_disk=has_disk)
-    assert chosen is course
+    chosen = choose_action(reading, cluster_id=CLUSTER, membership=membership, claim=None, has_disk=has_disk)
+    assert chosen is action
 
 
 # ---- an admin's recovery

@@ -17,9 +17,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import (
-    Course,
+    BootAction,
     Membership,
-    choose_course,
+    choose_action,
     read_membership,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
@@ -169,7 +169,7 @@ def test_a_register_of_others_is_refused_by_name(race, register, reading, code):
     assert code_of(race, JOIN) == code
     assert race.winner() is None
     with pytest.raises(AttestedError) as caught:
-        choose_course(reading, cluster_id=CLUSTER, membership=Membership.JOINED, claim=JOIN)
+        choose_action(reading, cluster_id=CLUSTER, membership=Membership.JOINED, claim=JOIN)
     assert caught.value.code == code
 
 
@@ -226,34 +226,36 @@ def test_another_claim_is_refused(data):
     assert caught.value.code == "CLAIM_MALFORMED"
 
 
-# ---- the course
+# ---- the action
 
 
 @pytest.mark.parametrize(
-    ("reading", "membership", "claim", "course"),
+    ("reading", "membership", "claim", "action"),
     [
-        pytest.param(UNLOCKED, Membership.NONE, None, Course.RACE, id="a fresh machine races"),
-        pytest.param(UNLOCKED, Membership.NONE, INIT, Course.RACE, id="a claim without the lock is void"),
-        pytest.param(UNLOCKED, Membership.JOINED, None, Course.REJOIN, id="a member after a reset rejoins"),
-        pytest.param(UNLOCKED, Membership.JOINING, None, Course.REJOIN, id="so does one that was killed while joining"),
-        pytest.param(UNLOCKED, Membership.INITIALISED, None, Course.KEYS, id="a founder is never initialised anew"),
-        pytest.param(UNLOCKED, Membership.INITIALISING, None, Course.KEYS, id="nor one that was killed in init"),
-        pytest.param(OURS, Membership.JOINED, JOIN, Course.KUBELET, id="a restart only looks after the kubelet"),
-        pytest.param(OURS, Membership.INITIALISED, INIT, Course.KUBELET, id="on a founder too"),
-        pytest.param(OURS, Membership.JOINED, None, Course.KUBELET, id="even if a playbook has joined it"),
-        pytest.param(OURS, Membership.JOINING, JOIN, Course.JOIN, id="a join that was killed goes on"),
-        pytest.param(OURS, Membership.INITIALISING, INIT, Course.INIT, id="an init that was killed goes on"),
-        pytest.param(OURS, Membership.NONE, INIT, Course.INIT, id="killed right after the lock: init goes on"),
-        pytest.param(OURS, Membership.NONE, JOIN, Course.JOIN, id="killed right after the lock: join goes on"),
+        pytest.param(UNLOCKED, Membership.NONE, None, BootAction.RACE, id="a fresh machine races"),
+        pytest.param(UNLOCKED, Membership.NONE, INIT, BootAction.RACE, id="a claim without the lock is void"),
+        pytest.param(UNLOCKED, Membership.JOINED, None, BootAction.REJOIN, id="a member after a reset rejoins"),
+        pytest.param(
+            UNLOCKED, Membership.JOINING, None, BootAction.REJOIN, id="so does one that was killed while joining"
+        ),
+        pytest.param(UNLOCKED, Membership.INITIALISED, None, BootAction.KEYS, id="a founder is never initialised anew"),
+        pytest.param(UNLOCKED, Membership.INITIALISING, None, BootAction.KEYS, id="nor one that was killed in init"),
+        pytest.param(OURS, Membership.JOINED, JOIN, BootAction.KUBELET, id="a restart only looks after the kubelet"),
+        pytest.param(OURS, Membership.INITIALISED, INIT, BootAction.KUBELET, id="on a founder too"),
+        pytest.param(OURS, Membership.JOINED, None, BootAction.KUBELET, id="even if a playbook has joined it"),
+        pytest.param(OURS, Membership.JOINING, JOIN, BootAction.JOIN, id="a join that was killed goes on"),
+        pytest.param(OURS, Membership.INITIALISING, INIT, BootAction.INIT, id="an init that was killed goes on"),
+        pytest.param(OURS, Membership.NONE, INIT, BootAction.INIT, id="killed right after the lock: init goes on"),
+        pytest.param(OURS, Membership.NONE, JOIN, BootAction.JOIN, id="killed right after the lock: join goes on"),
     ],
 )
-def test_the_course_follows_from_register_disk_and_claim(reading, membership, claim, course):
-    assert choose_course(reading, cluster_id=CLUSTER, membership=membership, claim=claim) is course
+def test_the_action_follows_from_register_disk_and_claim(reading, membership, claim, action):
+    assert choose_action(reading, cluster_id=CLUSTER, membership=membership, claim=claim) is action
 
 
 def test_a_lock_that_nothing_explains_is_refused():
     with pytest.raises(AttestedError) as caught:
-        choose_course(OURS, cluster_id=CLUSTER, membership=Membership.NONE, claim=None)
+        choose_action(OURS, cluster_id=CLUSTER, membership=Membership.NONE, claim=None)
     assert caught.value.code == "NODELOCK_UNCLAIMED"
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rebooted worker between a ticket and an admin: when the door opens, who opens the disk, and what goes on then."""
+"""A rebooted worker between a ticket and an admin: when the listener starts, who opens the disk, and what follows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery 
     ContestedDisk,
     RecoveredNode,
     Recovery,
-    RecoveryDoor,
+    SocketRecoveryListener,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import recovery_port
@@ -55,8 +55,8 @@ class Told:
         self.names.append(name)
 
 
-class FakeDoor:
-    """A door at which a test is the admin."""
+class FakeListener:
+    """A listener at which a test is the admin."""
 
     def __init__(self):
         self.open = asyncio.Event()
@@ -94,8 +94,8 @@ class Bed:
     def __init__(self, parts, ticket, root, api):
         self.disks = DiskBed(root)
         self.contest = Contest()
-        self.door = FakeDoor()
-        self.story = Told()
+        self.listener = FakeListener()
+        self.log = Told()
         self.services = None
         self.root = root
         parts.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=KEY)
@@ -120,10 +120,10 @@ class Bed:
     async def start(self, *, after_seconds=0.05):
         other_way = Recovery(
             contest=self.contest,
-            door=self.door,
+            listener=self.listener,
             after_seconds=after_seconds,
             linger_seconds=0.0,
-            give_way_seconds=5.0,
+            yield_seconds=5.0,
         )
         claims = ClaimFile(self.root / "run/attested/claim.json")
         bootstrapper = Bootstrapper(
@@ -131,19 +131,19 @@ class Bed:
             race=Race(self.parts.lock, cluster_id=CLUSTER, claims=claims),
             claims=claims,
             founder=lambda _stop: None,
-            door=None,
+            listener=None,
             serve_init=False,
-            story=self.story,
+            log=self.log,
             services=self.services,
             recovery=other_way,
         )
-        await asyncio.wait_for(bootstrapper.go(bootstrapper.look()), timeout=60)
+        await asyncio.wait_for(bootstrapper.run(bootstrapper.next_action()), timeout=60)
 
     def recover(self):
         """Offer the right key as an admin does, in a thread of its own."""
         return asyncio.to_thread(self.unlocking.offer, None, by=Contender.RECOVERY, record=lambda: None)
 
-    def saw_it_give_way(self):
+    def saw_it_yield(self):
         """Wait until the ticket came second, and say whether it did."""
         for _look in range(600):
             if self.parts.journal.load().reason == "RECOVERY_RACE_LOST":
@@ -155,7 +155,7 @@ class Bed:
         assert self.parts.journal.load().phase is NodePhase.JOINED
         assert (self.parts.lock.taken, self.disks.device.mapped, self.disks.device.wipes) == (2, True, 1)
         assert self.parts.machine.runner.active
-        assert not self.door.open.is_set()
+        assert not self.listener.open.is_set()
 
 
 @pytest.fixture
@@ -163,17 +163,17 @@ def bed(parts, ticket, tmp_path, api):
     return Bed(parts, ticket, tmp_path, api)
 
 
-async def test_a_cluster_that_answers_at_once_is_enough_and_no_door_opens(bed):
+async def test_a_cluster_that_answers_at_once_is_enough_and_no_listener_opens(bed):
     await bed.start(after_seconds=60)
     bed.require_node()
-    assert (bed.door.times, bed.contest.winner) == (0, Contender.REJOIN)
+    assert (bed.listener.times, bed.contest.winner) == (0, Contender.REJOIN)
 
 
-async def test_a_cluster_that_answers_late_still_wins_and_the_door_closes(bed):
+async def test_a_cluster_that_answers_late_still_wins_and_the_listener_closes(bed):
     bed.parts.tickets.errors = [NOBODY]
     await bed.start()
     bed.require_node()
-    assert (bed.door.times, bed.contest.winner) == (1, Contender.REJOIN)
+    assert (bed.listener.times, bed.contest.winner) == (1, Contender.REJOIN)
     with pytest.raises(AttestedError) as late:
         await bed.recover()
     assert late.value.code == "RECOVERY_RACE_LOST"
@@ -182,12 +182,12 @@ async def test_a_cluster_that_answers_late_still_wins_and_the_door_closes(bed):
 async def test_an_admin_opens_the_disk_and_the_node_goes_on_without_a_ticket(bed):
     bed.parts.tickets.errors = [NOBODY] * 1000
     going = asyncio.create_task(bed.start())
-    await asyncio.wait_for(bed.door.open.wait(), 30)
+    await asyncio.wait_for(bed.listener.open.wait(), 30)
     await bed.recover()
     await going
     bed.require_node()
     assert bed.contest.winner is Contender.RECOVERY
-    told = [name for name in bed.story.names if name != "step"]
+    told = [name for name in bed.log.names if name != "step"]
     assert told == ["course", "recovery", "recovered", "joined"]
 
 
@@ -213,7 +213,7 @@ async def test_a_recovered_control_plane_needs_nobody_for_its_kubelet_and_its_se
     bed.services = FakeServices()
     bed.parts.tickets.errors = [NOBODY] * 1000
     going = asyncio.create_task(bed.start())
-    await asyncio.wait_for(bed.door.open.wait(), 30)
+    await asyncio.wait_for(bed.listener.open.wait(), 30)
     await bed.recover()
     await going
     bed.require_node()
@@ -231,7 +231,7 @@ async def test_the_disk_is_opened_before_the_machine_is_locked(bed):
     bed.parts.lock.acquire = looking
     bed.parts.tickets.errors = [NOBODY] * 1000
     going = asyncio.create_task(bed.start())
-    await asyncio.wait_for(bed.door.open.wait(), 30)
+    await asyncio.wait_for(bed.listener.open.wait(), 30)
     await bed.recover()
     await going
     assert seen == [True]
@@ -247,10 +247,10 @@ async def test_a_ticket_that_comes_while_an_admin_opens_the_disk_gives_way(bed):
 
     bed.parts.tickets.errors = [NOBODY]
     going = asyncio.create_task(bed.start())
-    await asyncio.wait_for(bed.door.open.wait(), 30)
+    await asyncio.wait_for(bed.listener.open.wait(), 30)
     offer = asyncio.create_task(asyncio.to_thread(bed.unlocking.offer, None, by=Contender.RECOVERY, record=record))
     assert await asyncio.to_thread(claimed.wait, 30)
-    assert await asyncio.to_thread(bed.saw_it_give_way)
+    assert await asyncio.to_thread(bed.saw_it_yield)
     let_go.set()
     await offer
     await going
@@ -262,12 +262,12 @@ async def test_a_ticket_that_gave_way_to_a_recovery_that_failed_ends_this_start(
     """The next start asks anew; nothing was locked."""
 
     def record():
-        assert bed.saw_it_give_way()
+        assert bed.saw_it_yield()
         raise SystemFault("no room", reason=Reason.AUDIT_UNWRITABLE)
 
     bed.parts.tickets.errors = [NOBODY]
     going = asyncio.create_task(bed.start())
-    await asyncio.wait_for(bed.door.open.wait(), 30)
+    await asyncio.wait_for(bed.listener.open.wait(), 30)
     with pytest.raises(SystemFault):
         await asyncio.to_thread(bed.unlocking.offer, None, by=Contender.RECOVERY, record=record)
     with pytest.raises(Refusal) as ended:
@@ -275,12 +275,12 @@ async def test_a_ticket_that_gave_way_to_a_recovery_that_failed_ends_this_start(
     assert (ended.value.code, bed.parts.lock.taken, bed.contest.winner) == ("RECOVERY_RACE_LOST", 1, None)
 
 
-async def test_a_door_that_does_not_open_keeps_nobody_from_the_clusters_ticket(bed):
-    bed.door.fails = SystemFault("no such user", reason=Reason.CONFIG_INVALID)
+async def test_a_listener_that_does_not_open_keeps_nobody_from_the_clusters_ticket(bed):
+    bed.listener.fails = SystemFault("no such user", reason=Reason.CONFIG_INVALID)
     bed.parts.tickets.errors = [NOBODY]
     await bed.start()
     bed.require_node()
-    assert "recovery_failed" in bed.story.names
+    assert "recovery_failed" in bed.log.names
 
 
 async def test_a_refused_disk_frees_the_claim_for_an_admin(bed):
@@ -300,7 +300,7 @@ async def test_a_recovery_that_was_cut_after_the_disk_is_gone_on_with(bed):
     assert (bed.parts.lock.taken, bed.disks.process.jobs[-1]["state"]) == (2, "opened")
 
 
-# ---- the door itself
+# ---- the listener itself
 
 
 class Systemctl:
@@ -336,7 +336,7 @@ class Lines:
         """Hear of it."""
 
 
-async def test_the_door_starts_the_service_answers_at_its_socket_and_stops_both(tmp_path):
+async def test_the_listener_starts_the_service_answers_at_its_socket_and_stops_both(tmp_path):
     systemctl, socket, closed = Systemctl(), tmp_path / "recovery.sock", []
 
     @contextmanager
@@ -345,15 +345,15 @@ async def test_the_door_starts_the_service_answers_at_its_socket_and_stops_both(
         closed.append(True)
 
     user = pwd.getpwuid(os.getuid())
-    door = RecoveryDoor(desk, user=lambda: user, log=Lines(), socket=socket, runner=systemctl)
-    async with door.opened():
+    listener = SocketRecoveryListener(desk, user=lambda: user, log=Lines(), socket=socket, runner=systemctl)
+    async with listener.opened():
         assert systemctl.calls == [("systemctl", "start", "--no-block", RECOVERY_UNIT)]
         assert await recovery_port(socket).identity(correlation_id="c1") == b"identity"
     assert systemctl.calls[1:] == [("systemctl", "stop", "--no-block", RECOVERY_UNIT)]
     assert (socket.exists(), closed) == (False, [True])
 
 
-async def test_only_root_and_the_services_user_may_ask_at_the_door(tmp_path, monkeypatch):
+async def test_only_root_and_the_services_user_may_ask_at_the_listener(tmp_path, monkeypatch):
     made = {}
 
     class Recorder:
@@ -367,8 +367,10 @@ async def test_only_root_and_the_services_user_may_ask_at_the_door(tmp_path, mon
 
     monkeypatch.setattr(recovery, "SocketServer", Recorder)
     user = pwd.struct_passwd(("attested-recovery", "x", 4711, 4712, "", "/", "/"))
-    door = RecoveryDoor(lambda: nullcontext(FakeDesk()), user=lambda: user, log=Lines(), runner=Systemctl())
-    async with door.opened():
+    listener = SocketRecoveryListener(
+        lambda: nullcontext(FakeDesk()), user=lambda: user, log=Lines(), runner=Systemctl()
+    )
+    async with listener.opened():
         pass
     assert (made["allowed"], made["group"]) == (frozenset({0, 4711}), 4712)
     assert made["stranger"] is Reason.CALLER_UNKNOWN
