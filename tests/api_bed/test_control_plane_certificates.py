@@ -578,5 +578,5 @@ def test_the_admins_credential_is_read_again_after_its_renewal(renewed: Renewed,
     shutil.copy(renewed.after.admin_config, paths.admin_config)
     assert credential.current().serial == first.serial + 1
     assert first.certificate.read_bytes() == pem_of(renewed.after.admin_config)
-    credential.forget()
+    credential.remove()
     assert list((tmp_path / "files").iterdir()) == []

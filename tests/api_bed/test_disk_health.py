@@ -49,7 +49,7 @@ class Node:
             node=self.teller,
             record=self.record,
             clock=SystemClock(),
-            say=self.said.append,
+            log=self.said.append,
         ).run()
 
 
@@ -124,4 +124,4 @@ def test_a_node_that_is_gone_is_told_nothing(api: ApiBed, nodes: Callable[[str],
     api.kubectl("delete", "node", "disk-4")
     node.look()
     assert node.said == []
-    assert node.record.load().told_at is None
+    assert node.record.load().reported_at is None

@@ -97,7 +97,7 @@ def test_what_a_module_returned_is_printed_and_not_obeyed(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_programs_and_pages_print_and_obey_not(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    prompts.say({"node": name, name: [{"label": name}]}, as_json=False)
+    prompts.print_values({"node": name, name: [{"label": name}]}, as_json=False)
     assert obeyed(capsys.readouterr().out) == obeyed(plain(name)) == set()
 
 

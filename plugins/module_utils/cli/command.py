@@ -68,10 +68,10 @@ def _status(options: argparse.Namespace) -> int:
         **status.as_result(),
     }
     if options.json:
-        _say(json.dumps(values, indent=2))
+        _print(json.dumps(values, indent=2))
     else:
-        told = {name: visible(value) if isinstance(value, str) else value for name, value in values.items()}
-        _say(_table(told, status))
+        printable = {name: visible(value) if isinstance(value, str) else value for name, value in values.items()}
+        _print(_table(printable, status))
     return 1 if status.needs_person else 0
 
 
@@ -113,20 +113,20 @@ def _explain(options: argparse.Namespace) -> int:
         "peer_hears": text.coarse.value,
     }
     if options.json:
-        _say(json.dumps(values, indent=2))
+        _print(json.dumps(values, indent=2))
     else:
         rows = [_row(name.replace("_", " "), value) for name, value in values.items() if name != "code"]
-        _say("\n".join([_colored(code, _WAITING), *rows]))
+        _print("\n".join([_colored(code, _WAITING), *rows]))
     return 0
 
 
 def _codes(options: argparse.Namespace) -> int:
     rows = {name: member.value.summary for name, member in Reason.__members__.items()}
     if options.json:
-        _say(json.dumps(rows, indent=2))
+        _print(json.dumps(rows, indent=2))
     else:
         width = max(map(len, rows))
-        _say("\n".join(f"{name:<{width}}  {summary}" for name, summary in rows.items()))
+        _print("\n".join(f"{name:<{width}}  {summary}" for name, summary in rows.items()))
     return 0
 
 
@@ -198,7 +198,7 @@ def _fail(error: AttestedError, *, as_json: bool) -> None:
     sys.stderr.write("\n".join([f"attested: {error.code}", *rows]) + "\n")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 

@@ -25,7 +25,7 @@ from ..core.host import SystemRandom
 from ..errors import KeyServiceError
 from ..keyservice.master import SecretBytes
 from ..reasons import Reason
-from .prompts import add_passphrase, ask, passphrase_of, say
+from .prompts import add_passphrase, ask, passphrase_of, print_values
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +77,7 @@ def _add_token(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     rows = [{"file": name, **describe_kit(read_kit_file(name))} for name in options.files]
-    say({"files": rows}, as_json=options.json)
+    print_values({"files": rows}, as_json=options.json)
     return 0
 
 
@@ -92,7 +92,7 @@ def _open(options: argparse.Namespace) -> int:
     values = _facts(kit)
     if options.out:
         values["written"] = [str(path) for path in write_opened(options.out, kit)]
-    say(values, as_json=options.json)
+    print_values(values, as_json=options.json)
     return 0
 
 
@@ -102,7 +102,7 @@ def _write(options: argparse.Namespace) -> int:
     require_replaceable(place, cluster=kit.cluster_id)
     data = close_kit(kit, _lock_of(options), random=SystemRandom())
     write_kit_file(place, data, cluster=kit.cluster_id)
-    say({**_facts(kit), **describe_kit(data), "file": str(place)}, as_json=options.json)
+    print_values({**_facts(kit), **describe_kit(data), "file": str(place)}, as_json=options.json)
     return 0
 
 
@@ -110,7 +110,7 @@ def _token_keys(options: argparse.Namespace) -> int:
     with _token(options) as token:
         keys = [key.decode("ascii") for key in token.public_keys()]
     if options.json:
-        say({"keys": keys}, as_json=True)
+        print_values({"keys": keys}, as_json=True)
     else:
         sys.stdout.writelines(keys)
     return 0

@@ -66,7 +66,7 @@ def _has_terminal() -> bool:
     return True
 
 
-def say(values: dict[str, Any], *, as_json: bool) -> None:
+def print_values(values: dict[str, Any], *, as_json: bool) -> None:
     """Print rows of names and values, or JSON for programs."""
     if as_json:
         sys.stdout.write(json.dumps(values, indent=2) + "\n")

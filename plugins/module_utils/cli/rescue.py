@@ -20,7 +20,7 @@ from ..rescue.keyspace import entries, open_keyspace
 from ..rescue.values import derive_cluster
 from .rescue_disks import WRONG, examine_disks, key_of, mounted_disk, secret_files
 from .rescue_nodes import add_nodes
-from .rescue_output import add_secret, master_of, say, values_of, warn, written
+from .rescue_output import add_secret, master_of, print_values, values_of, warn, written
 
 if TYPE_CHECKING:
     import argparse
@@ -70,7 +70,7 @@ def _extract(options: argparse.Namespace) -> int:
         "hashes": f"{out / SUMS}, {out / MANIFEST}",
         "to check": f"cd {out} && sha256sum --check --quiet {SUMS}",
     }
-    say(values, as_json=options.json)
+    print_values(values, as_json=options.json)
     return 0
 
 
@@ -103,7 +103,7 @@ def _etcd(options: argparse.Namespace) -> int:
     ]
     if not options.json:
         rows = [f"{row['revision']:>{_REVISION_WIDTH}} {row['bytes']:>{_SIZE_WIDTH}} {row['key']}" for row in rows]
-    say({"keys": len(found), "revision, bytes": rows}, as_json=options.json)
+    print_values({"keys": len(found), "revision, bytes": rows}, as_json=options.json)
     return 0
 
 
@@ -114,7 +114,7 @@ def _get(options: argparse.Namespace, found: list[Any]) -> int:
         raise SystemFault(problem, reason=Reason.FILE_UNUSABLE)
     target = Path(options.out)
     (name,) = written(target.parent, {target.name: exact[0].value})
-    say({"key": options.get, "bytes": len(exact[0].value), "file": name}, as_json=options.json)
+    print_values({"key": options.get, "bytes": len(exact[0].value), "file": name}, as_json=options.json)
     return 0
 
 
@@ -178,7 +178,7 @@ def _keys(options: argparse.Namespace) -> int:
     if options.out:
         values["files"] = written(Path(options.out), secret_files(secrets))
     shown = values if options.json else {**values, "disks": [_row(one) for one in found]}
-    say(shown, as_json=options.json)
+    print_values(shown, as_json=options.json)
     return 1 if any(row["key"] == WRONG for row in found) else 0
 
 
@@ -200,7 +200,7 @@ def _mount(options: argparse.Namespace) -> int:
         "etcd": f"{mounted.place}/var/lib/etcd",
         "afterwards": f"attested rescue unmount --uuid {uuid} --at {mounted.place}",
     }
-    say(values, as_json=options.json)
+    print_values(values, as_json=options.json)
     return 0
 
 

@@ -21,7 +21,7 @@ from ..rescue.node import NodeDemands, Patience, recover_nodes
 from ..rescue.values import check_cluster, derive_cluster
 from ..tpm.client import open_tpm
 from ..tpm.keys import load_attestation_key
-from .rescue_output import add_secret, master_of, say, state_of, warn, written
+from .rescue_output import add_secret, master_of, print_values, state_of, warn, written
 
 if TYPE_CHECKING:
     import argparse
@@ -121,7 +121,9 @@ def _verify(options: argparse.Namespace) -> int:
     _warn_of(node)
     shown = node.pcrs if options.json else demands.measurements.expected
     registers = {f"PCR {index}": node.pcrs[index].hex() for index in sorted(shown)}
-    say({"node": endpoint, "verified": "yes", "attestation key": node.ak_name.hex(), **registers}, as_json=options.json)
+    print_values(
+        {"node": endpoint, "verified": "yes", "attestation key": node.ak_name.hex(), **registers}, as_json=options.json
+    )
     return 0
 
 
@@ -137,10 +139,10 @@ def _recover(options: argparse.Namespace) -> int:
     endpoint = _endpoint(options.endpoint, _RECOVERY_PORT)
     clock, random = SystemClock(), SystemRandom()
 
-    def told(node: SeenNode) -> None:
+    def report(node: SeenNode) -> None:
         _warn_of(node)
         if not options.json:
-            say({"secret given to": f"the node with the attestation key {node.ak_name.hex()}"}, as_json=False)
+            print_values({"secret given to": f"the node with the attestation key {node.ak_name.hex()}"}, as_json=False)
 
     nodes = asyncio.run(
         recover_nodes(
@@ -148,12 +150,12 @@ def _recover(options: argparse.Namespace) -> int:
             patience=Patience(watch_seconds=options.watch),
             clock=clock,
             sleep=asyncio.sleep,
-            report=told,
+            report=report,
         )
     )
     names = [node.ak_name.hex() for node in nodes]
     verdict = f"nobody asked again within {options.watch:g} s"
-    say({"nodes": names if options.json else str(len(names)), "asked again": verdict}, as_json=options.json)
+    print_values({"nodes": names if options.json else str(len(names)), "asked again": verdict}, as_json=options.json)
     return 0
 
 
@@ -169,7 +171,7 @@ def _rejoin(options: argparse.Namespace) -> int:
         f"{disk.uuid}.key": secrets.disk_key.reveal(),
         "measurement-secret": secrets.measurement_secret.reveal(),
     }
-    say({**values, "files": written(Path(options.out), files)}, as_json=options.json)
+    print_values({**values, "files": written(Path(options.out), files)}, as_json=options.json)
     return 0
 
 

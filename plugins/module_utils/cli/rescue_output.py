@@ -82,7 +82,7 @@ def warn(text: str) -> None:
     sys.stderr.write(f"attested: warning: {visible(text)}\n")
 
 
-def say(values: dict[str, Any], *, as_json: bool) -> None:
+def print_values(values: dict[str, Any], *, as_json: bool) -> None:
     """Print a result: names and values, a line for each member of a list."""
     if as_json:
         sys.stdout.write(json.dumps(values, indent=2) + os.linesep)

@@ -21,7 +21,7 @@ from ..core.host import SystemRandom
 from ..errors import SystemFault
 from ..keyservice.master import import_master_secret
 from ..reasons import Reason
-from .prompts import add_passphrase, passphrase_of, say
+from .prompts import add_passphrase, passphrase_of, print_values
 
 if TYPE_CHECKING:
     import argparse
@@ -64,7 +64,7 @@ def add_secret(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     rows = [row for name in options.files for row in _rows_of(name)]
-    say({"files": rows}, as_json=options.json)
+    print_values({"files": rows}, as_json=options.json)
     return 0
 
 
@@ -106,7 +106,7 @@ def _split(options: argparse.Namespace) -> int:
     order = ShareOrder(threshold=options.threshold, count=options.count, passphrase=passphrase)
     texts = split_master(master, salt=salt, order=order, random=SystemRandom())
     paths = write_shares(options.out, texts)
-    say({"master secret": master.fingerprint(), "files": [str(path) for path in paths]}, as_json=options.json)
+    print_values({"master secret": master.fingerprint(), "files": [str(path) for path in paths]}, as_json=options.json)
     return 0
 
 
@@ -123,7 +123,7 @@ def _combine(options: argparse.Namespace) -> int:
         return 0
     if options.out:
         values["written"] = str(write_secret(options.out, rebuilt.master.to_json()))
-    say(values, as_json=options.json)
+    print_values(values, as_json=options.json)
     return 0
 
 

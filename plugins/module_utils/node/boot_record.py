@@ -29,7 +29,7 @@ PATH = Path("/var/lib/attested/accepted-boot.json")
 _VERSION = 1
 _LIMIT = 1 << 21
 _MAX_EVENTS = 1024
-_MAX_TOLD = 8
+_MAX_DIFFERENCES = 8
 _MAX_CLAUSE = 400
 
 
@@ -60,9 +60,9 @@ class BootRecord:
         found = event_deviations(known, events, {one.pcr for one in (*known, *events)})
         if not found:
             return "firmware measured the same as in the last boot that was accepted"
-        told = [str(one)[:_MAX_CLAUSE] for one in found[:_MAX_TOLD]]
-        more = [f"{len(found) - _MAX_TOLD} events more"] if len(found) > _MAX_TOLD else []
-        return "; ".join(["otherwise than in the last boot that was accepted", *told, *more])
+        shown = [str(one)[:_MAX_CLAUSE] for one in found[:_MAX_DIFFERENCES]]
+        more = [f"{len(found) - _MAX_DIFFERENCES} events more"] if len(found) > _MAX_DIFFERENCES else []
+        return "; ".join(["otherwise than in the last boot that was accepted", *shown, *more])
 
     def _events(self) -> Sequence[MeasuredEvent]:
         logs = self._read_logs()

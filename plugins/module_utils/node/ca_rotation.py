@@ -78,7 +78,7 @@ def change_authorities(step: Step, params: Mapping[str, Any], check_mode: bool) 
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     files = AuthorityFiles(machine.paths, clock=machine.clock)
     phase, bundles = AuthorityPhase(step.phase), bundles_of(step.change)
-    if not is_left(files.observe(name=step.node), phase, bundles):
+    if not has_effect(files.observe(name=step.node), phase, bundles):
         return Result()
     if check_mode:
         return Result(changed=True)
@@ -111,7 +111,7 @@ def run_admin_certificate(params: Mapping[str, Any], check_mode: bool) -> Result
     return Result(values=values)
 
 
-def is_left(plane: PlaneAuthorities, phase: AuthorityPhase, bundles: Mapping[str, tuple[str, ...]]) -> bool:
+def has_effect(plane: PlaneAuthorities, phase: AuthorityPhase, bundles: Mapping[str, tuple[str, ...]]) -> bool:
     """Say whether a phase changes anything on a control plane that looks so."""
     if phase in (AuthorityPhase.MAKE, AuthorityPhase.SHARE):
         return not plane.staged
@@ -119,7 +119,7 @@ def is_left(plane: PlaneAuthorities, phase: AuthorityPhase, bundles: Mapping[str
         return bool(plane.staged)
     settled = plane.taken and plane.trusted == bundles
     if phase is AuthorityPhase.ISSUE:
-        first = {name: believed[0] for name, believed in bundles.items()}
+        first = {name: trusted[0] for name, trusted in bundles.items()}
         shown = {name: {first[name]} for name in plane.issued}
         return not (settled and plane.signers == first and plane.issued == shown)
     return not settled
@@ -140,7 +140,7 @@ def _go_through(
             rotation = _rotation(machine, files, node=node, credential=credential)
             (rotation.issue if phase is AuthorityPhase.ISSUE else rotation.trust)(bundles, known)
         finally:
-            credential.forget()
+            credential.remove()
 
 
 def _rotation(machine: Machine, files: AuthorityFiles, *, node: str, credential: AdminCredential) -> PlaneRotation:
@@ -157,16 +157,16 @@ def _rotation(machine: Machine, files: AuthorityFiles, *, node: str, credential:
     )
 
 
-def believer(machine: Machine) -> Callable[[bytes], None]:
+def trust_updater(machine: Machine) -> Callable[[bytes], None]:
     """Return how a kubelet takes the CAs of its ticket: what a control plane believes it was told already."""
 
-    def believe(authorities: bytes) -> None:
+    def trust(authorities: bytes) -> None:
         remove_serving_certificate(machine.paths, authorities)
         restart = machine.kubelet.restart
         if _is_plane(machine.paths) or not trust_as_kubelet(machine.paths, authorities, restart=restart):
             restart()
 
-    return believe
+    return trust
 
 
 def _restart_key_service(runner: Runner) -> None:

@@ -79,7 +79,7 @@ class ClaimFile:
         make_directory(self._path.parent, mode=0o711)
         write_atomic(self._path, claim.to_bytes())
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove the file."""
         remove(self._path)
 
@@ -178,14 +178,14 @@ class Turn:
             self._settle()
             raise
         if not (taken.won or self.again):
-            self._claims.forget()
+            self._claims.remove()
             raise _lost("somebody outside of this race")
         return taken
 
     def _settle(self) -> None:
         """Withdraw the claim unless the event came about although its answer did not."""
         if not self.again and self._lock.read().state is not LockState.LOCKED:
-            self._claims.forget()
+            self._claims.remove()
 
 
 def require_winner(held: Claim | None, mine: Claim) -> None:

@@ -148,10 +148,10 @@ def run_ticket(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Do what the module `join_ticket` says."""
     store = TicketStore()
     if params["state"] == "absent":
-        there = params["handle"] in store.handles()
-        if there and not check_mode:
+        exists = params["handle"] in store.handles()
+        if exists and not check_mode:
             store.discard(params["handle"])
-        return Result(changed=there)
+        return Result(changed=exists)
     if check_mode:
         return Result(changed=True)
     config = load_node_config(params["node_config"])

@@ -39,7 +39,7 @@ class RenewedControlPlane:
 
 
 def renew_control_plane(
-    config: str | Path, *, at_once: bool, check: bool, say: Callable[[str], None] | None = None
+    config: str | Path, *, at_once: bool, check: bool, log: Callable[[str], None] | None = None
 ) -> RenewedControlPlane:
     """Renew what is due of this control plane, or everything ``at_once``; in ``check`` mode only plan it.
 
@@ -50,9 +50,9 @@ def renew_control_plane(
     with alone(CONTROL_PLANE_DIRECTORY):
         credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
         try:
-            return renew_on(machine, node=node, credential=credential, at_once=at_once, check=check, say=say)
+            return renew_on(machine, node=node, credential=credential, at_once=at_once, check=check, log=log)
         finally:
-            credential.forget()
+            credential.remove()
 
 
 def renew_on(
@@ -62,7 +62,7 @@ def renew_on(
     credential: AdminCredential,
     at_once: bool,
     check: bool,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> RenewedControlPlane:
     """Renew on ``machine``, which is ``node`` to the cluster."""
     read_leaves(machine.paths)  # a worker has no manifest to find the API by
@@ -72,7 +72,7 @@ def renew_on(
         pods=StaticPods(machine, node=node, reader=api),
         members=EtcdGateway.local(machine.paths),
         turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
-        say=say,
+        say=log,
     )
     todo = renewal.plan(at_once=at_once)
     steps = () if check else renewal.apply(todo)

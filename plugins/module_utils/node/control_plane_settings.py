@@ -226,8 +226,8 @@ class PlaneAdmission:
 
     def _has(self, wanted: PodSecurity) -> bool:
         present = self._pods.arguments(API_SERVER)
-        told = {name: present.get(name) for name in self._arguments(present)} == self._arguments(present)
-        return told and has_loaded(self._paths, admission_file(wanted))
+        current = {name: present.get(name) for name in self._arguments(present)} == self._arguments(present)
+        return current and has_loaded(self._paths, admission_file(wanted))
 
     def _arguments(self, present: Mapping[str, str]) -> Mapping[str, str]:
         wanted = plugin_arguments(present, self._paths)

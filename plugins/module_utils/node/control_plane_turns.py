@@ -73,7 +73,7 @@ class AdminCredential:
             self._serial += 1
         return CredentialFiles(certificate=certificate, private_key=key, serial=self._serial)
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove the files."""
         for name in ("admin.crt", "admin.key"):
             (self._directory / name).unlink(missing_ok=True)
@@ -143,4 +143,4 @@ def running_plane(node_config: str) -> Iterator[RunningPlane]:
                 turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
             )
         finally:
-            credential.forget()
+            credential.remove()

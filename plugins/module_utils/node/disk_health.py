@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 CONDITION = "StateDiskCorrupt"
 CORRUPT = "SectorCorrupt"
 SOUND = "NoCorruption"
-TELL_AGAIN = timedelta(minutes=5)
+REPORT_AGAIN = timedelta(minutes=5)
 """As often as a kubelet tells its own conditions: a Node that was made anew has ours again by then."""
 
 
-class NodeTeller(Protocol):
+class NodeConditions(Protocol):
     """The Node of this machine, by the kubelet's own credential (`kubeadm.KubeconfigNodeWriter`)."""
 
     def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
@@ -80,10 +80,10 @@ class DiskHealth:
         name: str,
         *,
         look: Callable[[], Damage],
-        node: NodeTeller,
+        node: NodeConditions,
         record: DiskRecord,
         clock: Clock,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         """Speak for Node ``name``; ``say`` hears what changed."""
         self._name = name
@@ -91,7 +91,7 @@ class DiskHealth:
         self._node = node
         self._record = record
         self._clock = clock
-        self._say = say
+        self._log = log
 
     def run(self) -> Seen:
         """Look once, and tell what is new, or what was told some minutes ago; raises what kept it from that.
@@ -103,28 +103,28 @@ class DiskHealth:
         seen = was.with_found(self._look(), now=now)
         if seen != was:
             self._record.save(seen)
-            self._say(str(seen.error()))
-        return seen if _is_fresh(seen, now) else self._tell(seen, now)
+            self._log(str(seen.error()))
+        return seen if _is_fresh(seen, now) else self._report(seen, now)
 
-    def _tell(self, seen: Seen, now: datetime) -> Seen:
+    def _report(self, seen: Seen, now: datetime) -> Seen:
         found = self._node.conditions(self._name)
         if found is None:
             return seen
         condition = plan_condition(found, seen, now=now)
         self._node.set_condition(self._name, condition)
-        told = seen.told(now=now)
-        self._record.save(told)
-        if seen.told_at is None:
-            self._say(f"{CONDITION} of Node {self._name} is {condition['status']} ({condition['reason']})")
-        return told
+        reported = seen.reported(now=now)
+        self._record.save(reported)
+        if seen.reported_at is None:
+            self._log(f"{CONDITION} of Node {self._name} is {condition['status']} ({condition['reason']})")
+        return reported
 
 
 def _is_fresh(seen: Seen, now: datetime) -> bool:
     """Whether the cluster was told lately; a clock that was set back makes nobody wait."""
-    return seen.told_at is not None and timedelta() <= now - seen.told_at < TELL_AGAIN
+    return seen.reported_at is not None and timedelta() <= now - seen.reported_at < REPORT_AGAIN
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(f"attested-agent disk-health: {text}\n")
 
 
@@ -143,9 +143,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 node=KubeconfigNodeWriter(KubernetesPaths().kubelet_config),
                 record=DiskRecord(),
                 clock=SystemClock(),
-                say=_say,
+                log=_log,
             ).run()
     except AttestedError as error:
-        _say(str(error))
+        _log(str(error))
         return 1
     return 0

@@ -34,16 +34,16 @@ class Seen:
 
     damage: Damage = _NOTHING
     found_at: datetime | None = None
-    told_at: datetime | None = None
+    reported_at: datetime | None = None
 
     def with_found(self, damage: Damage, *, now: datetime) -> Seen:
         """Return what is known when ``damage`` is seen ``now``: where some of it is new, nobody was told yet."""
         more = self.damage.with_more(damage)
         return self if more == self.damage else Seen(damage=more, found_at=now)
 
-    def told(self, *, now: datetime) -> Seen:
+    def reported(self, *, now: datetime) -> Seen:
         """Return the same, told ``now``."""
-        return replace(self, told_at=now)
+        return replace(self, reported_at=now)
 
     def error(self) -> DiskError | None:
         """Return what is wrong with the disk as an error, None where nothing is."""
@@ -79,7 +79,7 @@ class DiskRecord:
             "version": _VERSION,
             "sectors": list(seen.damage.sectors),
             "found_at": _stamp(seen.found_at),
-            "told_at": _stamp(seen.told_at),
+            "told_at": _stamp(seen.reported_at),
         }
         write_atomic(self._path, json.dumps(body).encode() + b"\n")
 
@@ -88,7 +88,7 @@ def _parsed(found: dict[str, Any]) -> Seen:
     return Seen(
         damage=Damage().with_more(Damage(tuple(int(sector) for sector in found["sectors"]))),
         found_at=_moment(found["found_at"]),
-        told_at=_moment(found["told_at"]),
+        reported_at=_moment(found["told_at"]),
     )
 
 

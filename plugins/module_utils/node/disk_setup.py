@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .order import StateDisk
 
 
-TELL_SECONDS = 20.0
+REPORT_SECONDS = 20.0
 """A wipe takes hours on a large disk, and an admin who hears nothing for minutes gives up."""
 
 
@@ -37,7 +37,7 @@ def _no_progress() -> Mapping[str, int]:
 
 @contextmanager
 def followed(
-    progress: Callable[[], Mapping[str, int]], tell: Callable[[str], None], *, seconds: float = TELL_SECONDS
+    progress: Callable[[], Mapping[str, int]], report: Callable[[str], None], *, seconds: float = REPORT_SECONDS
 ) -> Iterator[None]:
     """Say every ``seconds`` how far the wipe is, as long as the block lasts and there is one."""
     ended = threading.Event()
@@ -46,7 +46,7 @@ def followed(
         while not ended.wait(seconds):
             found = progress()
             if found:
-                tell(f"Wipe the state disk: {100 * found['done_bytes'] // found['size_bytes']} %")
+                report(f"Wipe the state disk: {100 * found['done_bytes'] // found['size_bytes']} %")
 
     follower = threading.Thread(target=follow, name="wipe", daemon=True)
     follower.start()
@@ -60,8 +60,8 @@ def followed(
 class FoundersDisk(Protocol):
     """What a founder needs of the disk."""
 
-    def open(self, bundle: KeyBundle, *, tell: Callable[[str], None]) -> None:
-        """Open the disk, made before if nobody has used it, which ``tell`` hears of; raises STATE_DISK_…, LUKS_…."""
+    def open(self, bundle: KeyBundle, *, report: Callable[[str], None]) -> None:
+        """Open the disk, made before if nobody has used it, which ``report`` hears of; raises STATE_DISK_…, LUKS_…."""
 
     def settle(self) -> None:
         """Let the node's journal know the disk, once the cluster is made."""
@@ -88,11 +88,11 @@ class FoundingDisk:
         self._note = note or FounderDisk()
         self._progress = progress
 
-    def open(self, bundle: KeyBundle, *, tell: Callable[[str], None]) -> None:
+    def open(self, bundle: KeyBundle, *, report: Callable[[str], None]) -> None:
         """Open it. A reset in the middle of an init finds the volume as it was: a known one is never made anew."""
         disk = self._note.drawn(self._random)
         key, *_others = bundle.ring.disk_keys(disk)
-        with followed(self._progress, tell):
+        with followed(self._progress, report):
             self._disk.open(disk_id=disk.uuid, key=key, member=False)
 
     def settle(self) -> None:

@@ -81,8 +81,8 @@ class ControlPlane:
 
     def kubernetes_version(self) -> str:
         """Return the version of the installed kubeadm, which is that of the cluster."""
-        said = self.runner.run(["kubeadm", "version", "--output=short"]).stdout.decode("ascii", "replace")
-        return said.strip().removeprefix("v")
+        output = self.runner.run(["kubeadm", "version", "--output=short"]).stdout.decode("ascii", "replace")
+        return output.strip().removeprefix("v")
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> Result:
@@ -154,8 +154,8 @@ def keep_backup(
     make_directory(directory, mode=0o700)
     part = directory / ".part"
     try:
-        said = save(plane, {"path": str(part), "recipients": recipients}, check_mode=False).values["manifest"]
-        manifest = Manifest(**{name: value for name, value in said.items() if name != "format"})
+        values = save(plane, {"path": str(part), "recipients": recipients}, check_mode=False).values["manifest"]
+        manifest = Manifest(**{name: value for name, value in values.items() if name != "format"})
         part.replace(directory / manifest.file_name)
     finally:
         remove(part)
@@ -215,11 +215,11 @@ def restore(
 
 def stop(plane: ControlPlane, check_mode: bool) -> Result:
     """Stop etcd and the API server of a control plane whose data are not those of the restored cluster."""
-    there = [one for one in COMPONENTS if (plane.paths.kubernetes / "manifests" / f"{one}.yaml").exists()]
-    if there and not check_mode:
+    running = [one for one in COMPONENTS if (plane.paths.kubernetes / "manifests" / f"{one}.yaml").exists()]
+    if running and not check_mode:
         machine = Machine(runner=plane.runner, clock=plane.clock, paths=plane.paths)
-        StaticPods(machine, node=plane.config.name, reader=_NoPods()).stop(there)
-    return Result(changed=bool(there), values={"manifest": {}})
+        StaticPods(machine, node=plane.config.name, reader=_NoPods()).stop(running)
+    return Result(changed=bool(running), values={"manifest": {}})
 
 
 def require_replaceable(*, healthy: bool, confirmed: bool) -> None:

@@ -196,12 +196,12 @@ class NodeFigures:
         shown = self._machine.runner.run([*argv, *(f"{name}.service" for name in UNITS)]).stdout
         values: Values = {}
         for block in shown.decode("utf-8", "replace").split("\n\n"):
-            said = dict(line.partition("=")[::2] for line in block.splitlines())
-            name = said.get("Id", "").removesuffix(".service")
+            properties = dict(line.partition("=")[::2] for line in block.splitlines())
+            name = properties.get("Id", "").removesuffix(".service")
             # systemd passes over a unit whose conditions do not hold: nobody waits for that service
-            expected = said.get("LoadState") == "loaded" and said.get("ConditionResult") == "yes"
+            expected = properties.get("LoadState") == "loaded" and properties.get("ConditionResult") == "yes"
             if name in UNITS and expected:
-                values[(("unit", name),)] = float(said.get("ActiveState") == "active")
+                values[(("unit", name),)] = float(properties.get("ActiveState") == "active")
         text = "Whether a service of this node runs."
         return (Figure(name="attested_node_unit_active", text=text, values=values),)
 

@@ -125,7 +125,7 @@ class MachineFounder:
         if not turn.again:
             if self._disk is not None:
                 teller.step(STAGE, "Open the state disk, which is formatted the first time")
-                self._disk.open(bundle, tell=partial(teller.step, STAGE))
+                self._disk.open(bundle, report=partial(teller.step, STAGE))
             teller.step(STAGE, "Keep the keys")
             self._keeping.write(bundle, judged=judged, lock_register=DEFAULT_REGISTER)
         elif self._keeping.opened() != bundle:

@@ -97,7 +97,7 @@ class NodeJournal:
         self._save(state)
         return state
 
-    def forget(self) -> bool:
+    def remove(self) -> bool:
         """Remove the file; return whether it was there."""
         return remove(self._path)
 
@@ -108,7 +108,7 @@ class NodeJournal:
     def put_back(self, before: bytes | None) -> None:
         """Make the file what `snapshot` returned."""
         if before is None:
-            self.forget()
+            self.remove()
         else:
             write_atomic(self._path, before, mode=0o644)
 

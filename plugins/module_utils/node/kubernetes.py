@@ -418,7 +418,7 @@ def run_kubernetes(params: Mapping[str, Any], check_mode: bool) -> Result:
             turns = ControlPlaneTurns(api, node=name, clock=machine.clock)
             return upgrade(gateway, params, check_mode=check_mode, turns=turns)
         finally:
-            credential.forget()
+            credential.remove()
 
 
 def upgrade(

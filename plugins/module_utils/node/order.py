@@ -333,8 +333,8 @@ class NodeRun:
         try:
             ticket = self._parts.tickets.fetch(disk_id=disk_id)
         except AttestedError as error:
-            if boots is not None and error.reason is Reason.TICKET_REFUSED and (told := boots.difference()):
-                error.message = f"{error.message}; {told}"
+            if boots is not None and error.reason is Reason.TICKET_REFUSED and (difference := boots.difference()):
+                error.message = f"{error.message}; {difference}"
             raise
         if boots is not None:
             boots.keep()

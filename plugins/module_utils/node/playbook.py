@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..core.logs import Log
 
-    StepHearer = Callable[[str, float], None]
+    StepCallback = Callable[[str, float], None]
 
 DIRECTORY = Path("/run/attested/playbooks")
 
@@ -87,17 +87,17 @@ class Playbooks(Protocol):
 
 
 @dataclass(slots=True)
-class _Story:
+class _RunEvents:
     """What the events of a run have said so far."""
 
     listener: Listener
-    ended: StepHearer
+    ended: StepCallback
     stage: str = ""
     ran: bool = False
     failed: Mapping[str, Any] | None = None
     result: Mapping[str, Any] = field(default_factory=dict)
 
-    def hear(self, event: Mapping[str, Any]) -> bool:
+    def handle(self, event: Mapping[str, Any]) -> bool:
         """Take one event; False tells the runner to write it nowhere."""
         name, data = str(event.get("event", "")), event.get("event_data") or {}
         if name == _PLAY:
@@ -125,7 +125,7 @@ class _Story:
             raise SystemFault("expected a play that matches this machine, none did", reason=Reason.PLAYBOOK_NO_HOST)
 
 
-def _nobody(_name: str, _seconds: float) -> None:
+def _ignore(_name: str, _seconds: float) -> None:
     """Hear of a step, and forget it."""
 
 
@@ -138,7 +138,7 @@ class RunnerPlaybooks:
         *,
         require_memory: Callable[[Path], object] = require_tmpfs,
         canceled: Callable[[], bool] | None = None,
-        ended: StepHearer = _nobody,
+        ended: StepCallback = _ignore,
     ) -> None:
         """Keep the private directory; ``require_memory`` raises unless it is on tmpfs; ``canceled`` ends a run.
 
@@ -157,7 +157,7 @@ class RunnerPlaybooks:
         """
         make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
-        story = _Story(listener, self._ended)
+        events = _RunEvents(listener, self._ended)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._directory) as private:
             ended = ansible_runner().run(
                 private_data_dir=private,
@@ -166,13 +166,13 @@ class RunnerPlaybooks:
                 extravars=dict(order.variables),
                 limit=order.limit,
                 envvars=_environment(private),
-                event_handler=story.hear,
+                event_handler=events.handle,
                 cancel_callback=self._canceled,
                 quiet=True,
             )
             status, code = str(ended.status), ended.rc
-        story.require_success(status, code)
-        return story.result
+        events.require_success(status, code)
+        return events.result
 
 
 def _environment(private: str) -> dict[str, str]:

@@ -49,7 +49,7 @@ def push(path: str | Path) -> tuple[str, datetime]:
 
 
 def push_and_keep(
-    ask: Callable[[], tuple[str, datetime]],
+    push_once: Callable[[], tuple[str, datetime]],
     record: PushRecord,
     *,
     pause: Callable[[AttestedError], float | None],
@@ -57,7 +57,7 @@ def push_and_keep(
 ) -> tuple[str, datetime]:
     """Push until evidence was taken, or the time is over; ``record`` keeps what became of it. Raises the last error."""
     try:
-        answered = ask_again(ask, pause=pause, clock=clock, wait_seconds=_WAIT_SECONDS)
+        answered = ask_again(push_once, pause=pause, clock=clock, wait_seconds=_WAIT_SECONDS)
     except AttestedError as error:
         record.failed(error)
         raise

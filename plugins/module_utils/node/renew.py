@@ -18,7 +18,7 @@ from ..reasons import Reason
 from ..result import Result
 from ..services.retry_policy import passes_by_itself
 from ..services.ticket_store import TicketStore
-from .ca_rotation import believer
+from .ca_rotation import trust_updater
 from .client import JoinTickets
 from .config import DEFAULT_PATH, load_node_config
 from .journal import NodeJournal
@@ -61,18 +61,18 @@ def run_kubelet(params: Mapping[str, Any], check_mode: bool) -> Result:
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     renewal = own_renewal(load_node_config(params["node_config"]))
     with alone(DIRECTORY):
-        done = renewal.run(at_once=True, shorter=True, believe=believer(machine))
+        done = renewal.run(at_once=True, shorter=True, trust=trust_updater(machine))
     return Result(changed=True, values={"serial": done.validity.serial, "expires": done.validity.ends.isoformat()})
 
 
-def renew_and_keep(ask: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:
+def renew_and_keep(renew_once: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:
     """Renew; ``record`` keeps why there was none, and that the next run comes in ``interval_seconds``."""
     try:
-        done = ask()
+        done = renew_once()
     except AttestedError as error:
         record.failed(error, next_seconds=interval_seconds, passes=does_pass(error))
         raise
-    record.forget()
+    record.clear()
     return done
 
 

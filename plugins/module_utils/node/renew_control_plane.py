@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with nullcontext() if options.check else runs.kept():
             values = renew_and_record(
-                lambda: renew_control_plane(options.config, at_once=options.now, check=options.check, say=_say),
+                lambda: renew_control_plane(options.config, at_once=options.now, check=options.check, log=_log),
                 None if options.check else record,
                 interval_seconds=options.interval,
             )
@@ -63,11 +63,11 @@ def renew_and_record(
             record.failed(error, next_seconds=interval_seconds, passes=error.reason in _PASSES)
         raise
     if record is not None:
-        record.forget()
+        record.clear()
     return values
 
 
-def _say(title: str) -> None:
+def _log(title: str) -> None:
     sys.stderr.write(f"attested-agent renew-control-plane: {title}\n")
 
 

@@ -72,11 +72,11 @@ class Renewal:
         )
 
     def run(
-        self, *, at_once: bool = False, shorter: bool = False, believe: Callable[[bytes], object] | None = None
+        self, *, at_once: bool = False, shorter: bool = False, trust: Callable[[bytes], object] | None = None
     ) -> Renewed:
         """Renew where it is time, or ``at_once``; ``shorter``: the new one may end earlier, as that of another CA may.
 
-        ``believe`` takes the CAs of the ticket, once its certificate is in place.
+        ``trust`` takes the CAs of the ticket, once its certificate is in place.
 
         1. The machine is locked, so what it asks for is a renewal and never a first ticket. NODELOCK_NOT_HELD
         2. The kubelet has a certificate. KUBELET_CREDENTIAL_MISSING, KUBECONFIG_MALFORMED
@@ -97,8 +97,8 @@ class Renewal:
             ends = self._check(fresh, None if shorter else current)  # 5
             self._confirm(fresh)  # 6
             place(fresh, self._machine.paths, clock=self._machine.clock)  # 7
-            if believe is not None:
-                believe(ticket.cluster_ca)
+            if trust is not None:
+                trust(ticket.cluster_ca)
         finally:
             self._forget()
         return Renewed(validity=ends, changed=True)

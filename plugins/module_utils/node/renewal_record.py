@@ -54,7 +54,7 @@ class RenewalRecord:
         self._path = directory / _NAME
         self._clock = clock
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Note that nothing is wrong any more; raises FILE_UNUSABLE."""
         remove(self._path)
 

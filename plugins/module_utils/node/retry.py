@@ -49,15 +49,15 @@ class Backoff:
         first = self._first(error)
         if first is None:
             return None
-        if told := error.retry_after_seconds:
+        if minimum := error.retry_after_seconds:
             self._failures.clear()
-            return told + uniform(self._random, below=max(first, told))
+            return minimum + uniform(self._random, below=max(first, minimum))
         failures = self._failures.get(error.reason, 0)
         self._failures[error.reason] = min(failures + 1, _DOUBLINGS)
         return uniform(self._random, below=min(self._longest, first * 2**failures))
 
 
-def _nobody(_error: AttestedError, _pause: float) -> None:
+def _ignore(_error: AttestedError, _pause: float) -> None:
     """Tell nobody."""
 
 
@@ -67,7 +67,7 @@ def ask_again(
     pause: Callable[[AttestedError], float | None],
     clock: Clock,
     wait_seconds: float,
-    waits: Callable[[AttestedError, float], None] = _nobody,
+    waits: Callable[[AttestedError, float], None] = _ignore,
 ) -> Answer:
     """Return what ``ask`` returns; on an error that passes, ask again until ``wait_seconds`` are over.
 

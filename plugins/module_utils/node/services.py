@@ -83,6 +83,6 @@ class MemberServices:
 
     def resume(self) -> None:
         """Start those that were installed; one that does not come up is for systemd, which tries again."""
-        there = [unit for unit in UNITS if (self._units / unit).exists()]
-        if there:
-            self._machine.runner.run(["systemctl", "start", "--no-block", *there], check=False)
+        installed = [unit for unit in UNITS if (self._units / unit).exists()]
+        if installed:
+            self._machine.runner.run(["systemctl", "start", "--no-block", *installed], check=False)

@@ -62,8 +62,8 @@ class Entry:
         """Return its row of the manifest."""
         digest = hashlib.sha256(self.data).hexdigest()
         row = {"path": self.path, "sha256": digest, "size": len(self.data), "origin": self.piece.origin}
-        told = {"hidden": self.piece.hidden, "note": self.piece.note}
-        return row | {name: value for name, value in told.items() if value}
+        optional = {"hidden": self.piece.hidden, "note": self.piece.note}
+        return row | {name: value for name, value in optional.items() if value}
 
 
 def render_bundle(

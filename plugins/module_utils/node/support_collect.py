@@ -83,8 +83,8 @@ class Collector:
         return Material(pieces=tuple(pieces), left_out=tuple(left_out))
 
     def _why(self, error: Exception) -> str:
-        told = error.message if isinstance(error, AttestedError) else getattr(error, "strerror", None) or str(error)
-        return self.hider.hide(told)[0][:300]
+        text = error.message if isinstance(error, AttestedError) else getattr(error, "strerror", None) or str(error)
+        return self.hider.hide(text)[0][:300]
 
     def _read(self, source: Source) -> Piece:
         if isinstance(source, CommandSource):

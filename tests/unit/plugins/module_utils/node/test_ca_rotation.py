@@ -52,13 +52,13 @@ AFTER = {
 def test_a_phase_that_is_done_is_not_left(phase):
     before = replace(BEFORE, staged=NEW) if phase is FORGET else BEFORE
     bundles = AFTER[phase].trusted
-    assert module.is_left(before, phase, bundles) or phase is FORGET
-    assert not module.is_left(AFTER[phase], phase, bundles)
+    assert module.has_effect(before, phase, bundles) or phase is FORGET
+    assert not module.has_effect(AFTER[phase], phase, bundles)
 
 
 @pytest.mark.parametrize("phase", [TRUST, ISSUE, RETIRE])
 def test_files_that_nothing_runs_with_yet_are_left(phase):
-    assert module.is_left(replace(AFTER[phase], taken=False), phase, AFTER[phase].trusted)
+    assert module.has_effect(replace(AFTER[phase], taken=False), phase, AFTER[phase].trusted)
 
 
 class Machine:
@@ -90,7 +90,7 @@ def test_a_control_plane_takes_the_cas_of_no_ticket(tmp_path, monkeypatch, plane
     if plane:
         machine.paths.ca.parent.mkdir(parents=True)
         machine.paths.ca.with_suffix(".key").write_bytes(b"key")
-    module.believer(machine)(b"both")
+    module.trust_updater(machine)(b"both")
     assert (taken, machine.told) == ([] if plane else [b"both"], ["kubelet"])
 
 
@@ -98,7 +98,7 @@ def test_a_kubelet_with_another_certificate_is_started_anew_though_it_believes_w
     machine = Machine(module.KubernetesPaths(root=tmp_path))
     monkeypatch.setattr(module, "remove_serving_certificate", lambda *_arguments: True)
     monkeypatch.setattr(module, "trust_as_kubelet", lambda *_arguments, **_options: False)
-    module.believer(machine)(b"both")
+    module.trust_updater(machine)(b"both")
     assert machine.told == ["kubelet"]
 
 

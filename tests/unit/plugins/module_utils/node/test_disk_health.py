@@ -16,7 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_health import (
     CONDITION,
-    TELL_AGAIN,
+    REPORT_AGAIN,
     DiskHealth,
     main,
     plan_condition,
@@ -68,7 +68,7 @@ class Bed:
         self.clock = clock
         self.said = []
         self.health = DiskHealth(
-            "w-1", look=lambda: self.damage, node=self.node, record=record, clock=clock, say=self.said.append
+            "w-1", look=lambda: self.damage, node=self.node, record=record, clock=clock, log=self.said.append
         )
 
     def run(self, seconds=60):
@@ -131,7 +131,7 @@ def test_what_the_log_has_forgotten_is_still_known_in_this_boot(bed):
     bed.damage = Damage((8,))
     bed.run()
     bed.damage = Damage()
-    bed.run(TELL_AGAIN.total_seconds())
+    bed.run(REPORT_AGAIN.total_seconds())
     assert (bed.node.ours["status"], bed.node.asked) == ("True", 2)
 
 
@@ -179,13 +179,13 @@ def test_a_log_that_cannot_be_read_is_not_a_sound_disk(bed, record, clock):
     def broken():
         raise SystemFault("cannot read /dev/kmsg", reason=Reason.FILE_UNUSABLE)
 
-    health = DiskHealth("w-1", look=broken, node=bed.node, record=record, clock=clock, say=bed.said.append)
+    health = DiskHealth("w-1", look=broken, node=bed.node, record=record, clock=clock, log=bed.said.append)
     assert code_of(health.run) == "FILE_UNUSABLE"
     assert (bed.node.asked, bed.node.ours) == (0, None)
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_waiting(bed, record, clock):
-    record.save(Seen(told_at=clock.now() + timedelta(days=1)))
+    record.save(Seen(reported_at=clock.now() + timedelta(days=1)))
     bed.run()
     assert bed.node.ours["status"] == "False"
 
@@ -199,7 +199,7 @@ def test_a_transition_is_kept_where_the_status_is_the_same(clock):
 
 
 def test_what_was_kept_comes_back(record, clock):
-    seen = Seen(damage=Damage((8, 16)), found_at=clock.now(), told_at=clock.now())
+    seen = Seen(damage=Damage((8, 16)), found_at=clock.now(), reported_at=clock.now())
     record.save(seen)
     assert record.load() == seen
 
@@ -236,7 +236,7 @@ def node(locked, programs):
 
 @pytest.fixture
 def corrupt(record, clock):
-    record.save(Seen(damage=Damage((8,)), found_at=clock.now(), told_at=clock.now()))
+    record.save(Seen(damage=Damage((8,)), found_at=clock.now(), reported_at=clock.now()))
 
 
 def test_a_person_is_called_and_told_what_to_do(node, journal, corrupt):
@@ -250,7 +250,7 @@ def test_a_person_is_called_and_told_what_to_do(node, journal, corrupt):
 
 
 def test_nobody_is_called_for_a_sound_disk(node, journal, record, clock):
-    record.save(Seen(told_at=clock.now()))
+    record.save(Seen(reported_at=clock.now()))
     assert not read_status(node, journal).needs_person
 
 
@@ -268,7 +268,7 @@ def test_a_renewal_that_passes_by_itself_does_not_hide_it(node, journal, corrupt
 
 
 def test_a_machine_that_is_no_node_any_more_says_nothing_of_it(node, journal, corrupt):
-    journal.forget()
+    journal.remove()
     assert read_status(node, journal).state.reason is None
 
 

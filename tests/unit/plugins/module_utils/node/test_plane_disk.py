@@ -223,13 +223,13 @@ def test_the_disk_is_open_before_anything_is_kept(founding, bed, monkeypatch):
 def test_who_waits_for_a_wipe_hears_how_far_it_is():
     heard, three = [], threading.Event()
 
-    def tell(text):
+    def report(text):
         heard.append(text)
         if len(heard) >= 3:
             three.set()
 
     found = iter([{}, *({"done_bytes": done, "size_bytes": 200} for done in (0, 51, 199))])
-    with followed(lambda: next(found, {}), tell, seconds=0.01):
+    with followed(lambda: next(found, {}), report, seconds=0.01):
         assert three.wait(60)
     assert heard == [f"Wipe the state disk: {percent} %" for percent in (0, 25, 99)]
 

@@ -66,7 +66,7 @@ def test_a_cluster_out_of_reach_is_no_refusal(node, journal, record):
 
 def test_what_a_machine_was_told_before_it_left_counts_no_more(node, journal, record):
     record.failed(REFUSED)
-    journal.forget()
+    journal.remove()
     assert called(node, journal) == (True, None)
 
 

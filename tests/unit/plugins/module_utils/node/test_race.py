@@ -200,7 +200,7 @@ def test_only_one_of_many_threads_wins(race, register):
 def test_a_claim_survives_its_file(claims, claim):
     claims.write(claim)
     assert claims.load() == claim
-    claims.forget()
+    claims.remove()
     assert claims.load() is None
 
 

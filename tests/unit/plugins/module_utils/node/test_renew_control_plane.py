@@ -138,7 +138,7 @@ def test_the_program_shows_each_certificate(monkeypatch, tmp_path, capsys, pki, 
 
     def renew(config, **given):
         asked.update(given, config=config)
-        given["say"]("begins")
+        given["log"]("begins")
         return found(locked)
 
     assert run_program(monkeypatch, tmp_path, renew, "--check", "--config=/c") == 0

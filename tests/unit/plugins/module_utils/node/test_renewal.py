@@ -227,7 +227,7 @@ def test_unless_told_otherwise_the_api_is_that_of_the_kubelets_configuration(old
 
 def test_the_cas_of_a_ticket_are_taken_once_its_certificate_is_in_place(renewal, locked, fresh):
     seen = []
-    renewal.run(at_once=True, believe=lambda authorities: seen.append((authorities, in_place(locked))))
+    renewal.run(at_once=True, trust=lambda authorities: seen.append((authorities, in_place(locked))))
     assert seen == [(b"ca", fresh.to_pem())]
 
 
@@ -235,7 +235,7 @@ def test_the_cas_of_a_ticket_that_the_api_refuses_are_not_taken(renewal, reader)
     reader.answers = [KubeadmError("401", reason=Reason.KUBELET_CREDENTIAL_REFUSED)]
     seen = []
     with pytest.raises(KubeadmError):
-        renewal.run(at_once=True, believe=seen.append)
+        renewal.run(at_once=True, trust=seen.append)
     assert seen == []
 
 
