@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested appraise` and `attested variants`: verify evidence from a file, offline, and list the kinds of evidence."""
+"""`attested appraise` and `attested variants`: verify evidence from a file offline, and list the kinds of evidence."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _MARKS = {PASSED: "ok", REFUSED: "REFUSED"}
 
 
 def add_appraise(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command to those of `attested`."""
+    """Add the subcommand to ``commands``."""
     parser = commands.add_parser(
         "appraise",
         parents=[common],
         help="verify evidence from a file, offline, and show each step",
         description=f"Verify evidence of {', '.join(METHODS)} from a file by a policy from a file. Nothing is fetched. "
-        "Exits with 0 if every step passes, with 1 if one refuses. See docs/tasks/appraise-evidence-from-a-file.md.",
+        "Exits with 0 if every step passes, with 1 if a step refuses. See docs/tasks/appraise-evidence-from-a-file.md.",
     )
     parser.add_argument(
-        "evidence", metavar="FILE", help="report, quote, document, or attestation_info's answer as JSON"
+        "evidence", metavar="FILE", help="report, quote, document, or the result of attestation_info as JSON"
     )
-    parser.add_argument("--policy", required=True, metavar="FILE", help="YAML; files in it are relative to its folder")
-    parser.add_argument("--at", metavar="TIME", help="appraise as of then, such as 2027-01-31T12:00:00Z (default: now)")
+    parser.add_argument("--policy", required=True, metavar="FILE", help="YAML; paths in it are relative to its folder")
+    parser.add_argument("--at", metavar="TIME", help="appraise for this time: 2027-01-31T12:00:00Z (default: now)")
     parser.set_defaults(run=_run)
 
 
@@ -95,7 +95,7 @@ def _rows(found: Appraisal) -> Iterator[str]:
 
 def add_variants(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the subcommand to ``commands``."""
-    listed = commands.add_parser("variants", parents=[common], help="kinds of evidence, and what was proven of them")
+    listed = commands.add_parser("variants", parents=[common], help="kinds of evidence, and how each was tested")
     listed.set_defaults(run=_variants)
 
 
@@ -109,6 +109,6 @@ def _variants(options: argparse.Namespace) -> int:
         return 0
     width = max(map(len, rows))
     for name, row in rows.items():
-        admits = "admits machines" if row["admits"] else "admits nobody"
+        admits = "admits machines" if row["admits"] else "admits no machine"
         sys.stdout.write(f"{name:<{width}}  {admits}; {row['standing']}\n")
     return 0

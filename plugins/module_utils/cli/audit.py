@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested audit verify`: hold the audit log of this control plane against its chain, its TPM and the others."""
+"""`attested audit verify`: verify the audit log of this control plane by its hash chain, its TPM and other copies."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ DIRECTORY = "/var/log/attested"
 
 
 def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command to those of `attested`."""
-    audit = commands.add_parser("audit", help="the record of every decision").add_subparsers(
+    """Add the subcommand to ``commands``."""
+    audit = commands.add_parser("audit", help="the audit log of all decisions").add_subparsers(
         required=True, metavar="COMMAND"
     )
-    verify = audit.add_parser("verify", parents=[common], help="find edits, gaps, another order, cut ends")
+    verify = audit.add_parser("verify", parents=[common], help="find edits, gaps, reordering and truncation")
     verify.add_argument("--directory", default=DIRECTORY, help="where the log is (default: %(default)s)")
     verify.add_argument(
         "--head",
         action="append",
         default=[],
         metavar="SEQUENCE:SHA256",
-        help="a head that is known from elsewhere, for example from the status of the NodeIdentity",
+        help="a head known from another source, for example from the status of the NodeIdentity",
     )
-    verify.add_argument("--copies", metavar="DIRECTORY", help="the log of another control plane, which notes our heads")
-    verify.add_argument("--node", default="", help="whose heads to look for in the copies")
-    verify.add_argument("--ak-name", default="", metavar="HEX", help="the TPM name of the key that must have signed")
+    verify.add_argument("--copies", metavar="DIRECTORY", help="the log of another control plane, with our heads")
+    verify.add_argument("--node", default="", help="the node whose heads are read from the copies")
+    verify.add_argument("--ak-name", default="", metavar="HEX", help="the TPM name of the expected signing key")
     verify.set_defaults(run=run_verify)
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """Say what the log holds; raises what is wrong with it."""
+    """Verify the log and print its content; raises the first fault."""
     known = [_head(text) for text in options.head]
     if options.copies:
         known += heads_of(options.node, lines_of(options.copies))
@@ -60,7 +60,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def lines_of(directory: str, *, stem: str = "audit") -> Iterator[bytes]:
-    """Yield the lines of a log, oldest first; raises FILE_UNUSABLE. ``stem``: that of what was given, or `REFUSALS`."""
+    """Yield the lines of a log, oldest first; ``stem`` is the file stem of the log. Raises FILE_UNUSABLE."""
     for path in AuditPlace(directory=Path(directory), stem=stem).existing():
         try:
             with path.open("rb") as stream:
@@ -93,7 +93,7 @@ def _values(report: AuditReport) -> dict[str, Any]:
 
 def _rows(report: AuditReport, *, copies: int) -> Iterator[str]:
     yield f"records       {_span(report)}"
-    yield f"signed heads  {report.heads} by key {report.ak_name or 'of nobody'}"
+    yield f"signed heads  {report.heads} by key {report.ak_name or 'unknown'}"
     yield f"after it      {report.unsigned} records"
     yield f"compared      {copies} heads known from elsewhere"
     yield "decisions     " + _events(report)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command `attested` on a node: what is the matter with this machine, and what does a code mean."""
+"""The command `attested` on a node: show the machine's status, explain reason codes, and run its subcommands."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _agent() -> str:
-    """Return the program beside this one that root runs on a node (`node.agent`)."""
+    """Return the path of `attested-agent`, which is next to this program (`node.agent`)."""
     return str(Path(sys.executable).with_name("attested-agent"))
 
 
 def _renew(options: argparse.Namespace) -> int:
-    """Run what the timer runs; it says itself what became of it."""
+    """Run the program of the timer, which prints its own result."""
     words = [_agent(), "renew", f"--config={options.config}", *(["--now"] if options.now else [])]
     done = SystemRunner().run(words, timeout_seconds=_RENEWAL_SECONDS, check=False)
     sys.stderr.write(visible(done.stderr.decode("utf-8", "replace")))
@@ -89,7 +89,7 @@ def _renew(options: argparse.Namespace) -> int:
 
 
 def _renew_control_plane(options: argparse.Namespace) -> int:
-    """Run what the timer runs; it needs a library that only control planes have."""
+    """Run the program of the timer in another process and print its output."""
     chosen = {"--now": options.now, "--check": options.check, "--json": options.json}
     given = [word for word, is_chosen in chosen.items() if is_chosen]
     words = [_agent(), "renew-control-plane", f"--config={options.config}", *given]
@@ -204,7 +204,7 @@ def _print(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested", description="Says how far this machine has come on its way into the cluster."
+        prog="attested", description="Show the status of this machine, and handle keys, evidence and audit logs."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     common = argparse.ArgumentParser(add_help=False)
@@ -218,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     renew = commands.add_parser(
         "renew", parents=[common], help="renew the kubelet's certificate if it is time (a timer does so each hour)"
     )
-    renew.add_argument("--now", action="store_true", help="renew also where there is time left")
+    renew.add_argument("--now", action="store_true", help="renew even if it is not due")
     renew.add_argument(
         "--config", default=DEFAULT_PATH, metavar="FILE", help="the node's configuration (default: %(default)s)"
     )
@@ -244,10 +244,10 @@ def _add_control_plane(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="renew the certificates of a control plane itself (API server, etcd, controllers) that are due",
         description="Renew the certificates of this control plane that are due within 60 days, component by component, "
-        "and start each anew. It waits for its turn: one control plane of the cluster at a time. May take minutes.",
+        "and restart each. It waits for its turn: one control plane of the cluster at a time. May take minutes.",
     )
-    parser.add_argument("--now", action="store_true", help="renew all of them, also where there is time left")
-    parser.add_argument("--check", action="store_true", help="only say what would be renewed")
+    parser.add_argument("--now", action="store_true", help="renew all of them, even if they are not due")
+    parser.add_argument("--check", action="store_true", help="only list what would be renewed")
     parser.add_argument(
         "--config", default=DEFAULT_PATH, metavar="FILE", help="the node's configuration (default: %(default)s)"
     )

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested kit`: recovery kits looked at, opened, and closed anew, where no cluster and no site is left.
+"""`attested kit`: show, open and encrypt recovery kits, without a cluster or a site.
 
-Nothing of a secret is printed or stands in arguments. Passphrases and PINs are typed at the terminal or read from a
-file (also /dev/fd/N); what a kit holds goes into a folder of its owner, outside of every site and repository.
+No secret is printed or passed as an argument. Passphrases and PINs are typed at the terminal or read from a file (also
+/dev/fd/N). The content of a kit is written to a folder of its owner, outside of every site and repository.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _PIN = range(32, 127)
 
 
 def add_kit(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command to those of `attested`."""
+    """Add the subcommand to ``commands``."""
     kit = commands.add_parser("kit", help="recovery kits of a cluster (docs/recovery-kit.md)")
     actions = kit.add_subparsers(required=True, metavar="COMMAND")
-    show = actions.add_parser("show", parents=[common], help="what a kit says of itself, unopened")
+    show = actions.add_parser("show", parents=[common], help="show the public data of a kit without opening it")
     show.add_argument("files", nargs="+", metavar="FILE")
     show.set_defaults(run=_show)
-    opened = actions.add_parser("open", parents=[common], help="try a kit, or write what it holds into a folder")
+    opened = actions.add_parser("open", parents=[common], help="try a kit, or write its content into a folder")
     opened.add_argument("file", metavar="FILE")
-    opened.add_argument("--out", metavar="FOLDER", help="an empty folder outside of every repository; none to only try")
+    opened.add_argument("--out", metavar="FOLDER", help="an empty folder outside of every repository; omit to only try")
     opened.add_argument(
         "--cluster-file", metavar="FILE", help="cluster.yml of the site: the kit must be of its cluster"
     )
@@ -55,24 +55,24 @@ def add_kit(commands: Any, common: argparse.ArgumentParser) -> None:
     opened.add_argument("--identity", metavar="FILE", help="identities of age, as age-keygen writes them")
     _add_token(opened, required=False)
     opened.set_defaults(run=_open)
-    written = actions.add_parser("write", parents=[common], help="close what was opened, under another lock")
+    written = actions.add_parser("write", parents=[common], help="encrypt an opened kit with another key")
     written.add_argument("content", metavar="KIT.JSON", help="the file that attested kit open wrote")
     written.add_argument(
         "--out", required=True, metavar="FILE", help="the kit; an older one of the cluster is replaced"
     )
     add_passphrase(written, "ask for a new passphrase")
-    written.add_argument("--recipient", action="append", default=[], metavar="age1…", help="may be said several times")
+    written.add_argument("--recipient", action="append", default=[], metavar="age1…", help="repeatable")
     written.add_argument("--token-key", metavar="FILE", help="RSA public key (PEM) of a PKCS#11 token")
     written.set_defaults(run=_write)
-    keys = actions.add_parser("token-keys", parents=[common], help="the keys of a token that a kit can be closed to")
+    keys = actions.add_parser("token-keys", parents=[common], help="the keys of a token that a kit can be encrypted to")
     _add_token(keys, required=True)
     keys.set_defaults(run=_token_keys)
 
 
 def _add_token(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("--module", required=required, metavar="FILE", help="the PKCS#11 module (.so) of a token")
-    parser.add_argument("--token", default="", metavar="LABEL", help="which token, where the module has several")
-    parser.add_argument("--pin-file", metavar="FILE", help="read its PIN there instead of asking for it")
+    parser.add_argument("--token", default="", metavar="LABEL", help="the token, if the module has several")
+    parser.add_argument("--pin-file", metavar="FILE", help="read its PIN from this file instead of the terminal")
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -85,7 +85,7 @@ def _open(options: argparse.Namespace) -> int:
     if options.out:
         require_free(options.out)
     data = read_kit_file(options.file)
-    describe_kit(data)  # what is damaged is told before anybody types a passphrase
+    describe_kit(data)  # raises for a damaged kit before a passphrase is typed
     expected = read_cluster_file(options.cluster_file).cluster_id if options.cluster_file else b""
     with _keys_of(options) as keys:
         kit = open_kit(data, keys, expected=expected)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the commands of `attested` for secrets share: asking for a passphrase, and saying what is no secret."""
+"""Shared functions of the commands `attested kit` and `attested secret`: read a passphrase, print public values."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ _WIDTH = 18
 
 
 def add_passphrase(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add --passphrase, explained by ``text``, and --passphrase-file."""
+    """Add --passphrase, with the help ``text``, and --passphrase-file."""
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--passphrase", action="store_true", help=text)
-    given.add_argument("--passphrase-file", metavar="FILE", help="read it there, for example /dev/fd/3")
+    given.add_argument("--passphrase-file", metavar="FILE", help="read it from this file, for example /dev/fd/3")
 
 
 def passphrase_of(options: argparse.Namespace, *, new: bool) -> SecretBytes:
-    """Return the passphrase, typed twice where it is ``new``, b"" where none was asked for; PASSPHRASE_UNUSABLE."""
+    """Return the passphrase (a ``new`` one is typed twice), b"" if no option asks for it.
+
+    Raises PASSPHRASE_UNUSABLE.
+    """
     if options.passphrase_file:
         return require_passphrase(read_bytes(options.passphrase_file, limit=_MAX_PASSPHRASE_BYTES))
     if not options.passphrase:
@@ -48,12 +51,12 @@ def _typed(prompt: str) -> SecretBytes:
 
 
 def ask(prompt: str, *, what: str) -> bytes:
-    """Return what is typed at the terminal, unseen; raises PASSPHRASE_UNUSABLE without a terminal."""
+    """Return the input from the terminal, without echo; raises PASSPHRASE_UNUSABLE without a terminal."""
     if not _has_terminal():
         raise SiteError(
             f"expected a terminal to ask for the {what}, there is none",
             reason=Reason.PASSPHRASE_UNUSABLE,
-            hint=f"Say --{what}-file instead.",
+            hint=f"Use --{what}-file instead.",
         )
     return getpass.getpass(prompt).encode("utf-8")
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested rescue`: what follows from a master secret, and a disk opened with it, where no cluster answers."""
+"""`attested rescue`: derive keys from a master secret, and open a disk with them, without a cluster."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from ..core.command import Runner
 
 
-# `attested rescue extract|etcd`: the data of a dead control plane as files, and what stands in its etcd.
+# `attested rescue extract|etcd`: copy the data of a dead control plane to files, and list the content of its etcd.
 
 _DATABASE = "member/snap/db"
 _REVISION_WIDTH, _SIZE_WIDTH = 10, 9
 
 
 def add_data(actions: Any, common: argparse.ArgumentParser) -> None:
-    """Add the commands to those of `attested rescue`."""
+    """Add the subcommands extract and etcd to ``actions``."""
     taken = actions.add_parser(
         "extract", parents=[common], help="copy PKI and etcd out of a disk, with a hash of each file"
     )
     source = taken.add_mutually_exclusive_group(required=True)
     source.add_argument("--disk", metavar="FILE", help="the disk or an image of it; needs --master-secret")
-    source.add_argument("--from", dest="mounted", metavar="FOLDER", help="where it is mounted already, read only")
+    source.add_argument("--from", dest="mounted", metavar="FOLDER", help="its mount point, if it is already mounted")
     add_secret(taken, required=False)
-    taken.add_argument("--partition", type=int, metavar="N", help="which one, where several hold a disk")
+    taken.add_argument("--partition", type=int, metavar="N", help="the partition, if several hold a disk")
     taken.add_argument("--out", required=True, metavar="FOLDER", help="an empty folder, on an encrypted disk or tmpfs")
     taken.set_defaults(run=_extract)
-    etcd = actions.add_parser("etcd", parents=[common], help="what stands in etcd, without an etcd that runs")
+    etcd = actions.add_parser("etcd", parents=[common], help="list the content of etcd without a running etcd")
     etcd.add_argument("--data", required=True, metavar="PATH", help=f"the data of etcd, or its file {_DATABASE}")
-    etcd.add_argument("--prefix", default="/", help="only keys that begin so (default: %(default)s)")
-    etcd.add_argument("--get", metavar="KEY", help="write the value of this one key to --out instead")
+    etcd.add_argument("--prefix", default="/", help="only keys with this prefix (default: %(default)s)")
+    etcd.add_argument("--get", metavar="KEY", help="write the value of this key to --out instead")
     etcd.add_argument("--out", metavar="FILE", help="a file of mode 0600: a value may be a secret")
     etcd.set_defaults(run=_etcd)
 
@@ -80,12 +80,12 @@ def _found(out: Path, name: str) -> str | None:
 
 @contextmanager
 def _mounted(options: argparse.Namespace) -> Iterator[tuple[Path, str | None]]:
-    """Yield where the disk is mounted and its UUID where that is known; what was mounted here is unmounted again."""
+    """Yield the mount point of the disk and its UUID, if known; unmount at the end what was mounted here."""
     if options.mounted:
         yield Path(options.mounted), None
         return
     if not options.master_secret:
-        raise SystemFault("expected --master-secret beside --disk", reason=Reason.FILE_UNUSABLE)
+        raise SystemFault("expected --master-secret with --disk", reason=Reason.FILE_UNUSABLE)
     master = master_of(options.master_secret)
     with mounted_disk(Path(options.disk), master, partition=options.partition) as (place, uuid):
         yield place, uuid
@@ -110,7 +110,7 @@ def _etcd(options: argparse.Namespace) -> int:
 def _get(options: argparse.Namespace, found: list[Any]) -> int:
     exact = [one for one in found if one.key == options.get.encode()]
     if not exact or not options.out:
-        problem = f"expected the key {options.get[:200]}, etcd has none" if not exact else "expected --out beside --get"
+        problem = f"expected the key {options.get[:200]}, etcd has none" if not exact else "expected --out with --get"
         raise SystemFault(problem, reason=Reason.FILE_UNUSABLE)
     target = Path(options.out)
     (name,) = written(target.parent, {target.name: exact[0].value})
@@ -119,8 +119,8 @@ def _get(options: argparse.Namespace, found: list[Any]) -> int:
 
 
 def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command to those of `attested`."""
-    rescue = commands.add_parser("rescue", help="keys and disks of a cluster that is gone (docs/rescue.md)")
+    """Add the subcommand to ``commands``."""
+    rescue = commands.add_parser("rescue", help="keys and disks of a lost cluster (docs/rescue.md)")
     actions = rescue.add_subparsers(required=True, metavar="COMMAND")
     keys = actions.add_parser("keys", parents=[common], help="derive every key, and try them on disks")
     add_secret(keys)
@@ -129,30 +129,30 @@ def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="UUID|FILE",
-        help="a LUKS UUID, or a disk, an image (also with partitions) or a copy of a header; may be given again",
+        help="a LUKS UUID, or a disk, an image (also with partitions) or a copy of a header; repeatable",
     )
     known = keys.add_mutually_exclusive_group()
     known.add_argument(
         "--state", metavar="FILE", help="constellation-state.yaml: gives the salt, checks the cluster id"
     )
-    known.add_argument("--measurement-salt", metavar="HEX", help="the salt alone, 64 digits; it is no secret")
-    keys.add_argument("--out", metavar="FOLDER", help="write the keys there as files of mode 0600")
+    known.add_argument("--measurement-salt", metavar="HEX", help="the salt, 64 digits; it is not a secret")
+    keys.add_argument("--out", metavar="FOLDER", help="write the keys to this folder as files of mode 0600")
     keys.add_argument("--show-secrets", action="store_true", help="print the keys on the terminal")
     keys.add_argument(
         "--insecure-any-header",
         action="store_true",
-        help="derive the key of a disk whose header is not as it must be; the key is not tried on it",
+        help="also derive the key of a disk with an unexpected header; the key is not tried on the disk",
     )
     keys.set_defaults(run=_keys)
     mount = actions.add_parser("mount", parents=[common], help="open a disk and mount it, read only")
     add_secret(mount)
     mount.add_argument("--disk", required=True, metavar="FILE", help="the disk or an image of it")
-    mount.add_argument("--partition", type=int, metavar="N", help="which one, where several hold a disk")
+    mount.add_argument("--partition", type=int, metavar="N", help="the partition, if several hold a disk")
     mount.add_argument("--at", required=True, metavar="FOLDER", help="an empty folder")
     mount.set_defaults(run=_mount)
     unmount = actions.add_parser("unmount", parents=[common], help="undo mount")
     unmount.add_argument("--uuid", required=True, help="the disk's UUID, as mount printed it")
-    unmount.add_argument("--at", required=True, metavar="FOLDER", help="where it is mounted")
+    unmount.add_argument("--at", required=True, metavar="FOLDER", help="the folder where it is mounted")
     unmount.set_defaults(run=_unmount)
     add_data(actions, common)
     add_nodes(actions, common)

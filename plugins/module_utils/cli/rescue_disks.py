@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `attested rescue` and the playbook `rescue` do alike: try keys on disks, and have one mounted for a while."""
+"""Shared functions of `attested rescue` and the playbook `rescue`: try keys on disks, and mount a disk temporarily."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ Row = dict[str, str]
 
 
 def examine_disks(given: str, master: MasterRing, *, insecure: bool, warn: Callable[[str], object]) -> list[Row]:
-    """Return a row for each disk in what was given: one, unless it is an image of several partitions.
+    """Return a row for each disk in ``given``.
 
-    ``insecure`` derives the key of a disk whose header is refused, tells ``warn``, and does not try it.
+    ``given`` is a UUID or a file, which may be an image with several partitions. ``insecure``: a refused header only
+    causes a warning by ``warn``, and the key is not tried on that disk.
     """
     source = Path(given)
     if not source.exists():
@@ -59,7 +60,7 @@ def examine_disks(given: str, master: MasterRing, *, insecure: bool, warn: Calla
 
 
 def secret_files(secrets: ClusterSecrets) -> dict[str, bytes]:
-    """Return the secrets under the names of the files that they are written to."""
+    """Return the secrets by the names of the files that they are written to."""
     named = {f"{uuid}.key": key.reveal() for uuid, key in secrets.disks.items()}
     others = {f"{uuid}.{one.name}.key": one.key.reveal() for uuid, keys in secrets.others.items() for one in keys}
     return {
@@ -71,14 +72,17 @@ def secret_files(secrets: ClusterSecrets) -> dict[str, bytes]:
 
 
 def is_written(path: Path, data: bytes) -> bool:
-    """Say whether the secret ``data`` lies at ``path`` for its owner alone; an SSH key may be spelt in several ways."""
+    """Return whether ``path`` holds the secret ``data`` with mode 0600.
+
+    An SSH key may be in another encoding.
+    """
     if not path.is_file() or stat.S_IMODE(path.stat().st_mode) != _OWNER_ALONE:
         return False
     return _plain(read_bytes(path)) == _plain(data)
 
 
 def _plain(data: bytes) -> bytes:
-    """Return a secret; of an OpenSSH key, whose file holds random numbers beside it, the key alone."""
+    """Return a secret; reduce an OpenSSH key file, which also contains random check bytes, to the key."""
     if not data.startswith(_SSH):
         return data
     try:
@@ -91,9 +95,10 @@ def _plain(data: bytes) -> bytes:
 
 
 def key_of(runner: Runner, copy: DiskCopy, master: MasterRing) -> DiskKey:
-    """Return the key of a disk: under a rotated master secret that version's which opens it, as `require_key` says.
+    """Return the key of a disk.
 
-    One key is not tried: whoever opens the disk is told.
+    If the master secret was rotated, the key of the version that `require_key` accepts. The last key is returned
+    untried: opening the disk with a wrong key fails with its own error.
     """
     keys = [one.key for one in master.disk_keys(DiskId(disk_id_of(copy)))]
     for key in keys[:-1]:
@@ -109,7 +114,7 @@ def key_of(runner: Runner, copy: DiskCopy, master: MasterRing) -> DiskKey:
 
 @contextmanager
 def mounted_disk(source: Path, master: MasterRing, *, partition: int | None) -> Iterator[tuple[Path, str]]:
-    """Yield where the disk is mounted, read only, and its UUID; at the end it is unmounted again."""
+    """Mount the disk read only, yield its mount point and UUID, and unmount it at the end."""
     runner = SystemRunner()
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
         copy = copy_header(source, Path(folder), place=find_disk(source, partition=partition))

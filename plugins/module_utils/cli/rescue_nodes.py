@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested rescue verify|recover|rejoin`: calls to nodes of Constellation, from a machine that is in no cluster."""
+"""`attested rescue verify|recover|rejoin`: call nodes of Constellation from a machine outside of the cluster."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ _KEY_NAME = re.compile(r"000b[0-9a-f]{64}")
 _CLUSTER_ID = re.compile(r"[0-9a-f]{64}")
 _VERIFY_PORT, _RECOVERY_PORT, _JOIN_PORT = 30081, 9999, 30090
 _ANY_KEY = (
-    "any attestation key is believed: who knows the expected values, which are public, can pose as a node without "
-    "having a TPM at all"
+    "any attestation key is trusted: an attacker that knows the expected values, which are public, can pose as a node "
+    "without a TPM"
 )
-_ANY_KEY_SECRET = f"{_ANY_KEY}, and gets your master secret"
+_ANY_KEY_SECRET = f"{_ANY_KEY}, and receives your master secret"
 
 
 def add_nodes(actions: Any, common: argparse.ArgumentParser) -> None:
-    """Add the commands to those of `attested rescue`."""
-    verify = actions.add_parser("verify", parents=[common], help="hold a node against the expected measurements")
+    """Add the subcommands verify, recover and rejoin to ``actions``."""
+    verify = actions.add_parser("verify", parents=[common], help="verify a node by the expected measurements")
     _add_demands(verify, _VERIFY_PORT)
     member = verify.add_mutually_exclusive_group(required=True)
     member.add_argument("--state", metavar="FILE", help="constellation-state.yaml: the node must be of this cluster")
-    member.add_argument("--cluster-id", metavar="HEX", help="the same by the id alone, 64 digits")
+    member.add_argument("--cluster-id", metavar="HEX", help="the same with only the cluster id, 64 digits")
     member.add_argument(
         "--locked",
         action="store_true",
         help=f"the node waits for a key (port {_RECOVERY_PORT}) and is in no cluster yet; nothing is sent to it",
     )
     verify.set_defaults(run=_verify)
-    recover = actions.add_parser("recover", parents=[common], help="hand the master secret to nodes that wait for it")
+    recover = actions.add_parser("recover", parents=[common], help="send the master secret to nodes that wait for it")
     _add_demands(recover, _RECOVERY_PORT)
     add_secret(recover)
     recover.add_argument(
@@ -65,7 +65,7 @@ def add_nodes(actions: Any, common: argparse.ArgumentParser) -> None:
         type=float,
         default=Patience().watch_seconds,
         metavar="SECONDS",
-        help="how long to look whether a node asks again, the only sign of a wrong secret (default: %(default)g)",
+        help="how long to watch for another request, the only sign of a wrong secret (default: %(default)g)",
     )
     recover.set_defaults(run=_recover)
     _add_rejoin(actions, common)
@@ -77,9 +77,9 @@ def _add_rejoin(actions: Any, common: argparse.ArgumentParser) -> None:
     )
     rejoin.add_argument("--endpoint", required=True, metavar="HOST[:PORT]", help=f"a control plane (port {_JOIN_PORT})")
     rejoin.add_argument("--disk", required=True, metavar="UUID", help="the disk's LUKS UUID")
-    rejoin.add_argument("--out", required=True, metavar="FOLDER", help="write the keys there as files of mode 0600")
-    rejoin.add_argument("--state", metavar="FILE", help="constellation-state.yaml: who answers must know this cluster")
-    rejoin.add_argument("--tcti", default="device:/dev/tpmrm0", help="where the TPM is (default: %(default)s)")
+    rejoin.add_argument("--out", required=True, metavar="FOLDER", help="write the keys to this folder, with mode 0600")
+    rejoin.add_argument("--state", metavar="FILE", help="constellation-state.yaml: the answer must be of this cluster")
+    rejoin.add_argument("--tcti", default="device:/dev/tpmrm0", help="the address of the TPM (default: %(default)s)")
     rejoin.set_defaults(run=_rejoin)
 
 
@@ -97,10 +97,10 @@ def _add_demands(parser: argparse.ArgumentParser, port: int) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="the key of a TPM that is the cluster's, as verify shows it (000b and 64 digits); may be given again",
+        help="the key of a TPM of the cluster, as verify shows it (000b and 64 digits); repeatable",
     )
     known.add_argument(
-        "--insecure-any-attestation-key", action="store_true", help="believe any key, as Constellation itself does"
+        "--insecure-any-attestation-key", action="store_true", help="trust any key, as Constellation itself does"
     )
 
 
@@ -154,7 +154,7 @@ def _recover(options: argparse.Namespace) -> int:
         )
     )
     names = [node.ak_name.hex() for node in nodes]
-    verdict = f"nobody asked again within {options.watch:g} s"
+    verdict = f"no node asked again within {options.watch:g} s"
     print_values({"nodes": names if options.json else str(len(names)), "asked again": verdict}, as_json=options.json)
     return 0
 
@@ -166,7 +166,7 @@ def _rejoin(options: argparse.Namespace) -> int:
     if options.state:
         values["cluster id"] = check_cluster(secrets.measurement_secret, state_of(options.state)).hex()
     else:
-        warn("who answered is not known: nothing was compared with a state file, so try the key on the disk's header")
+        warn("the answering cluster is unknown, because no state file was given: try the key on the disk's header")
     files = {
         f"{disk.uuid}.key": secrets.disk_key.reveal(),
         "measurement-secret": secrets.measurement_secret.reveal(),
@@ -198,7 +198,7 @@ def _demands(options: argparse.Namespace) -> NodeDemands:
 
 
 def _cluster_id(options: argparse.Namespace) -> bytes:
-    """Return the id of the cluster that a running node must be in, b"" for one that is locked."""
+    """Return the id of the cluster that a running node must be in, b"" for a node that waits for a key."""
     if not hasattr(options, "locked") or options.locked:
         return b""
     if options.cluster_id:
@@ -222,4 +222,4 @@ def _endpoint(given: str, port: int) -> str:
 
 def _warn_of(node: SeenNode) -> None:
     for sentence in node.warnings:
-        warn(f"{sentence} (the configuration only warns of this one)")
+        warn(f"{sentence} (the configuration sets this register to warn only)")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the commands of `attested rescue` share: where secrets come from, where keys go, how a result is said."""
+"""Shared functions of the commands of `attested rescue`: read secrets, write keys, print results."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def add_secret(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
 
 
 def master_of(name: str) -> MasterRing:
-    """Return the master secret in a file, or on standard input, in all versions that the file holds."""
+    """Return all versions of the master secret in a file, or on standard input if ``name`` is "-"."""
     data = sys.stdin.buffer.read(_MAX_SECRET_BYTES + 1) if name == "-" else read_bytes(name, limit=_MAX_SECRET_BYTES)
     return import_ring(data)
 
 
 def state_of(name: str) -> ClusterValues:
-    """Return what the state file ``name`` knows of a cluster."""
+    """Return the cluster's values in the state file ``name``."""
     return parse_state(read_bytes(name, limit=_MAX_STATE_BYTES))
 
 
 def values_of(*, state: str | None, measurement_salt: str | None) -> ClusterValues | None:
-    """Return what the state file ``state``, or the salt alone, says of a cluster; None without either."""
+    """Return the cluster's values from the file ``state`` or the given salt, None without either."""
     if state:
         return state_of(state)
     if not measurement_salt:
@@ -67,7 +67,7 @@ def values_of(*, state: str | None, measurement_salt: str | None) -> ClusterValu
 
 
 def written(folder: Path, files: dict[str, bytes]) -> list[str]:
-    """Write secrets as files of their owner alone, and return their paths; raises FILE_UNUSABLE."""
+    """Write secrets as files of mode 0600, and return their paths; raises FILE_UNUSABLE."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -78,12 +78,12 @@ def written(folder: Path, files: dict[str, bytes]) -> list[str]:
 
 
 def warn(text: str) -> None:
-    """Say on the terminal what a person must know at each use."""
+    """Print a warning on standard error."""
     sys.stderr.write(f"attested: warning: {visible(text)}\n")
 
 
 def print_values(values: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: names and values, a line for each member of a list."""
+    """Print a result: names and values, one line for each item of a list, or JSON."""
     if as_json:
         sys.stdout.write(json.dumps(values, indent=2) + os.linesep)
         return

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested secret`: shares of a master secret, made, looked at and put together where no cluster answers.
+"""`attested secret`: make, show and combine shares of a master secret, without a cluster.
 
-Nothing of a secret is printed. Passphrases are typed at the terminal or read from a file (also /dev/fd/N); a master
-secret comes from a file or standard input and goes to a file of its owner or into a pipe.
+No secret is printed. Passphrases are typed at the terminal or read from a file (also /dev/fd/N). A master secret is
+read from a file or standard input, and is written to a file of its owner or to a pipe.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _STREAM = "-"
 
 
 def add_secret(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command to those of `attested`."""
+    """Add the subcommand to ``commands``."""
     secret = commands.add_parser("secret", help="shares of a cluster's master secret (docs/recovery-kit.md)")
     actions = secret.add_subparsers(required=True, metavar="COMMAND")
-    show = actions.add_parser("show", parents=[common], help="what a file is, without its secret")
+    show = actions.add_parser("show", parents=[common], help="show what a file contains, without its secret")
     show.add_argument("files", nargs="+", metavar="FILE", help="shares, folders of them, or a master secret")
     show.set_defaults(run=_show)
-    split = actions.add_parser("split", parents=[common], help="make n shares of which any k rebuild")
+    split = actions.add_parser("split", parents=[common], help="make n shares, of which any k rebuild the secret")
     split.add_argument(
         "--master-secret", required=True, metavar="FILE", help="the master secret's JSON, or - for standard input"
     )
@@ -53,11 +53,9 @@ def add_secret(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     add_passphrase(split, "also ask for a new passphrase that the shares need")
     split.set_defaults(run=_split)
-    combine = actions.add_parser(
-        "combine", parents=[common], help="rebuild the master secret, or only see that it works"
-    )
+    combine = actions.add_parser("combine", parents=[common], help="rebuild the master secret, or only try it")
     combine.add_argument("files", nargs="+", metavar="FILE", help="shares, folders of them, or - for standard input")
-    combine.add_argument("--out", metavar="FILE", help="write the master secret there; - for a pipe; none to only try")
+    combine.add_argument("--out", metavar="FILE", help="write the secret to this file; - for a pipe; omit to only try")
     add_passphrase(combine, "ask for the passphrase of the shares")
     combine.set_defaults(run=_combine)
 

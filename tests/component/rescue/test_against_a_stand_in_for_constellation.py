@@ -151,7 +151,7 @@ def test_a_node_that_is_not_what_is_expected_is_refused(
     assert code in done.stderr
 
 
-def test_a_key_that_nobody_noted_is_refused_and_named(desk: Desk) -> None:
+def test_an_unknown_key_is_refused_and_named(desk: Desk) -> None:
     machine, other = booted(member=True), booted(member=True)
     with verification_service(machine) as node:
         done = desk.verify(node.endpoint, other, "--state", str(desk.state))
@@ -160,7 +160,7 @@ def test_a_key_that_nobody_noted_is_refused_and_named(desk: Desk) -> None:
         words = ("--measurements", str(desk.config), "--state", str(desk.state), "--insecure-any-attestation-key")
         any_key = desk.run("verify", "--endpoint", node.endpoint, *words)
     assert any_key.returncode == 0
-    assert "warning: any attestation key is believed" in any_key.stderr
+    assert "warning: any attestation key is trusted" in any_key.stderr
 
 
 # ---- recover

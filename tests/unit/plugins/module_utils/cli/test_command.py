@@ -62,7 +62,7 @@ def test_variants_say_what_was_proven_of_them(capsys):
     """Nobody ran the confidential ones on hardware, and the program says so."""
     assert command.main(["variants"]) == 0
     shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert shown["tdx"].strip() == "admits nobody; verification only, not proven on hardware"
+    assert shown["tdx"].strip() == "admits no machine; verification only, not proven on hardware"
     assert "admits machines" in shown["tpm2"]
 
 
