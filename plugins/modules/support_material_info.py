@@ -62,7 +62,7 @@ left_out:
   returned: success
   type: list
   elements: str
-  sample: ["objects/nodes: this machine holds no kubeconfig of an admin"]
+  sample: ["objects/nodes: this machine has no kubeconfig of an admin"]
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (

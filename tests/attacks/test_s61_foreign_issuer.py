@@ -201,6 +201,6 @@ def test_authenticators_that_the_api_server_refuses_change_nothing(plane: Plane,
     place = authentication_path(plane.paths)
     before = place.read_bytes()
     wrong = issuer.authenticator(username={"expression": "claims."})
-    with pytest.raises(AttestedError, match="the API server does not take attested_authenticators") as caught:
+    with pytest.raises(AttestedError, match="the API server does not use attested_authenticators") as caught:
         plane.authenticate(wrong)
     assert (caught.value.code, place.read_bytes()) == ("CONFIG_INVALID", before)

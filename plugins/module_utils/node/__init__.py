@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs as root on a node: its boot, its lock, its disk, rotations and renewals."""
+"""The code that runs as root on a node: its boot, its lock, its disk, rotations and renewals."""

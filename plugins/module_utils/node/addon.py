@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module `addon_release` does on a control plane: one Helm release, and the custom objects that it could lose.
+"""The work of the module `addon_release`: change one Helm release without losing custom objects.
 
-Before a change the definitions that the chart brings or owns, and all their objects, are written into a journal beside
-the data of etcd, where the same is in clear anyway. What the change loses is put back from it, also by the next run.
+Before a change, the chart's CustomResourceDefinitions and all their objects are written to a journal next to etcd's
+data, which holds the same objects in clear. If the change loses objects, this run or the next one restores them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FETCHED_BY_ANYBODY = 0o644
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a change would do: the manifests of before and after, and the custom objects that are saved before it."""
+    """What a change would do: the manifests before and after it, and the custom objects to save first."""
 
     is_current: bool
     before: Rendered
@@ -58,12 +58,12 @@ class Plan:
 
     @property
     def objects(self) -> int:
-        """How many objects are saved."""
+        """The number of saved objects."""
         return sum(len(one.objects) for one in self.saved)
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The definitions that the new chart does not have any more, and that have objects."""
+        """The definitions that have objects and that the new chart no longer contains."""
         kept = set(self.after.definitions)
         had = set(self.before.definitions) - kept
         return tuple(one.name for one in self.saved if one.name in had and one.objects)
@@ -71,7 +71,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addon:
-    """One release on this control plane; ``journal`` is there while a change of it is under way."""
+    """One release on this control plane; the file ``journal`` exists while a change of the release runs."""
 
     release: Release
     helm: Helm
@@ -80,7 +80,7 @@ class Addon:
 
     @classmethod
     def here(cls, params: Mapping[str, Any], chart: str, scratch: Path, runner: Runner, clock: Clock) -> Addon:
-        """Return the one that the options describe."""
+        """Return the release that the module options describe."""
         helm = Helm(
             runner,
             kubeconfig=Path(params["kubeconfig"]),
@@ -105,9 +105,9 @@ class Addon:
         )
 
     def plan(self) -> Plan:
-        """Return what would be done, without doing it; raises ADDON_BUSY, ADDON_FAILED, KUBECTL_FAILED.
+        """Return the plan without executing it; raises ADDON_BUSY, ADDON_FAILED, KUBECTL_FAILED.
 
-        Where an earlier change is to be finished first, what that one saved.
+        If an earlier change was interrupted, the plan holds the objects that the earlier change saved.
         """
         nothing = Rendered(manifest="", definitions=(), is_checked=True)
         if self.journal.exists():
@@ -116,7 +116,7 @@ class Addon:
         history = self.helm.history(self.release)
         if history and history[-1].is_pending:
             raise KubeadmError(
-                f"expected no other change of {self.release.name}, Helm says {history[-1].status}",
+                f"expected no other change of {self.release.name}, Helm reports {history[-1].status}",
                 reason=Reason.ADDON_BUSY,
             )
         if self._is_current(history[-1] if history else None):
@@ -128,10 +128,10 @@ class Addon:
         return Plan(is_current=False, before=before, after=after, saved=saved)
 
     def apply(self, plan: Plan) -> PutBack:
-        """Make the release what is asked for, and return what had to be put back after it.
+        """Change or uninstall the release and return the objects that had to be restored.
 
-        1. What an earlier run left is finished. 2. The objects are saved. 3. Helm changes or uninstalls the release.
-        4. What is lost is put back. Raises ADDON_BUSY, and ADDON_FAILED, after step 4 too; ADDON_OBJECTS_LOST,
+        1. An interrupted earlier run is finished. 2. The objects are saved. 3. Helm changes or uninstalls the release.
+        4. Lost objects are restored. Raises ADDON_BUSY, ADDON_FAILED (also after step 4), ADDON_OBJECTS_LOST,
         KUBECTL_FAILED.
         """
         earlier = PutBack()
@@ -154,13 +154,13 @@ class Addon:
         return PutBack(definitions=(*earlier.definitions, *back.definitions), objects=(*earlier.objects, *back.objects))
 
     def _is_current(self, newest: Revision | None) -> bool:
-        """Whether the newest revision is what is asked for."""
+        """Return whether the newest revision is the requested one."""
         if not self.release.chart:
             return newest is None or newest.status == "uninstalled"
         return newest is not None and (newest.status, newest.mark) == ("deployed", self.release.mark)
 
     def _finish(self) -> PutBack:
-        """Bring a change that failed, or that ended in the middle, to the state of before."""
+        """Restore the state from before a change that failed or was interrupted."""
         saved = from_list(read_bytes(self.journal, limit=MAX_ANSWER_BYTES))
         first = self.objects.put_back(saved, failed=True)
         settled = self.helm.settle(self.release)
@@ -173,14 +173,14 @@ class Addon:
 
 
 def run(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
-    """Plan a change of a release, save its custom objects, or make the change; raises its refusals."""
+    """Plan a change of a release, save its custom objects, or make the change; raises as `Addon.apply`."""
     with _chart_here(params) as (chart, scratch):
         addon = Addon.here(params, chart, scratch, runner or SystemRunner(), SystemClock())
         return _act(addon, params, check_mode)
 
 
 def _act(addon: Addon, params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what ``state`` says with one release."""
+    """Handle one release as the option ``state`` requests."""
     if params["state"] == "applied" and not check_mode:
         plan = addon.plan()
         if plan.is_current:
@@ -223,7 +223,7 @@ def _diff(plan: Plan) -> Diff:
 
 
 def _program() -> str:
-    """Return the Helm of the release whose services run: an upgrade installs its programs after the add-ons."""
+    """Return the path of Helm in the running release: an upgrade installs its programs only after the add-ons."""
     releases = Releases()
     path = releases.program(releases.serving() or "none", "/usr/local/bin/helm")
     return str(path) if path.is_file() else "helm"
@@ -240,15 +240,16 @@ def _values_of(params: Mapping[str, Any]) -> str:
 
 
 def _mark(params: Mapping[str, Any]) -> str:
-    """Return what a revision is marked with: the digest of chart and values."""
+    """Return the mark of a revision: the digest of chart and values."""
     content = f"{params['chart_digest']} {_values_of(params)}"
     return _MARK + hashlib.sha256(content.encode()).hexdigest()
 
 
 def _placed(data: bytes, scratch: Path, *, is_directory: bool) -> Path:
-    """Write the chart where Helm reads it; a directory is unpacked, so that its .helmignore counts.
+    """Write the chart where Helm reads it. A directory is unpacked, so that Helm reads its .helmignore.
 
-    Raises ADDON_INVALID for what `admin.addons` does not pack. Python 3.11.2 of Debian 12 has no filters of tarfile.
+    Raises ADDON_INVALID for members that `admin.addons` never packs. The check is written out because Python 3.11.2 of
+    Debian 12 has no extraction filters in tarfile.
     """
     if not is_directory:
         write_atomic(scratch / "chart.tgz", data)
@@ -267,9 +268,9 @@ def _placed(data: bytes, scratch: Path, *, is_directory: bool) -> Path:
 
 @contextmanager
 def _chart_here(params: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-    """Return the chart that Helm is given, and where Helm keeps its caches; only root reads either.
+    """Yield the chart for Helm and the directory for its caches; only root can read them.
 
-    A file is copied before it is compared with its digest, as somebody else may write it.
+    A file is read once and compared with its digest in memory, because another user may change it meanwhile.
     """
     scratch = Path(tempfile.mkdtemp(prefix="attested-addon-"))
     try:

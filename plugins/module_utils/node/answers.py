@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node must keep between two calls over ssh to open what is sealed to it: root-only, in memory, read once."""
+"""The secrets that a node keeps between two calls over ssh to open a sealed box: root-only, on tmpfs, read once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HANDLE = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptAnswer:
-    """The local part of an answer: what opens the box, and the register values that were quoted."""
+    """The local part of an answer: the keys that open the box, and the quoted register values."""
 
     one_time_key: OneTimeKey = field(repr=False)
     secret: bytes = field(repr=False)
@@ -48,15 +48,18 @@ def _in_memory(directory: Path) -> None:
 
 
 class AnswerStore:
-    """Answers that wait for their box, each in one file that is removed when it is read."""
+    """Stores answers until their box arrives, each in one file that is removed when it is read."""
 
     def __init__(self, directory: Path = DIRECTORY, *, require_memory: Callable[[Path], None] = _in_memory) -> None:
-        """Keep the directory; ``require_memory`` raises unless it is on tmpfs and swap is off."""
+        """Store the directory; ``require_memory`` raises unless it is on tmpfs and swap is off."""
         self._directory = directory
         self._require_memory = require_memory
 
     def put(self, kept: Answer) -> str:
-        """Keep an answer and return its handle (the challenge's id, 32 hex digits); older ones are forgotten."""
+        """Store an answer and return its handle (the challenge's id, 32 hex digits).
+
+        Older answers are removed.
+        """
         make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
         for old in self._directory.iterdir():
@@ -66,7 +69,7 @@ class AnswerStore:
         return handle
 
     def take(self, handle: str) -> KeptAnswer:
-        """Return the answer of ``handle`` and forget it; raises ANSWER_UNKNOWN."""
+        """Return the answer of ``handle`` and remove its file; raises ANSWER_UNKNOWN."""
         path = self._directory / handle
         if not _HANDLE.fullmatch(handle) or not path.exists():
             raise SystemFault(
@@ -78,7 +81,10 @@ class AnswerStore:
 
 
 def open_box(params: Mapping[str, Any]) -> bytes:
-    """Return what is in ``sealed`` by the answer ``handle``; raises as `AnswerStore.take`, `open` and `decode`."""
+    """Open the option ``sealed`` with the answer ``handle``.
+
+    Raises as `AnswerStore.take`, `open` and `decode`.
+    """
     return AnswerStore().take(params["handle"] or "").open(decode(params["sealed"] or "", "sealed"))
 
 
@@ -104,14 +110,14 @@ def _parse(data: bytes) -> KeptAnswer:
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
         raise SystemFault(
             "expected an answer as this release writes it, found something else", reason=Reason.ANSWER_UNKNOWN
-        ) from None  # the cause would carry the text, and the text is the secret
+        ) from None  # the cause would contain the text, which is the secret
 
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-# Bytes that the admin's side hands to a module on the node.
+# Bytes that the admin's side passes to a module on the node.
 
 
 def decode(text: str, name: str) -> bytes:

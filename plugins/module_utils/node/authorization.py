@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The work of the module ``tpm_authorization``: auth values come sealed to a key of this run, and stay in memory.
+"""The work of the module ``tpm_authorization``: TPM auth values arrive sealed to a one-time key and stay on tmpfs.
 
-    admin → node   offer: the node makes a key pair, keeps the private half on root-only tmpfs, gives the public one
-    admin → node   box: HPKE to that key; the node opens it once, tries the values on its TPM, and holds them
+    admin → node   offer: the node makes a key pair, keeps the private key on root-only tmpfs, returns the public key
+    admin → node   box: HPKE to that key; the node opens it once, tries the values on its TPM, and stores them
 
-Ansible's arguments, files and logs see the box alone. Who the node is, ssh says.
+Ansible's arguments, files and logs contain only the box. The ssh host key authenticates the node.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _NUMBERS = {name: number for number, name in HIERARCHY_NAMES.items()}
 
 
 class OfferStore:
-    """Private halves that wait for their box, each in one file that is removed when it is read."""
+    """Stores private keys until their box arrives, each in one file that is removed when it is read."""
 
     def __init__(self, directory: Path = OFFERS, *, require_memory: Callable[[Path], None] = in_memory) -> None:
-        """Keep the directory; ``require_memory`` raises unless it is on tmpfs and swap is off."""
+        """Store the directory; ``require_memory`` raises unless it is on tmpfs and swap is off."""
         self._directory = directory
         self._require_memory = require_memory
 
     def put(self, key: OneTimeKey) -> str:
-        """Keep a key and return its handle; older ones are forgotten."""
+        """Store a key and return its handle; older keys are removed."""
         make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
         for old in self._directory.iterdir():
@@ -58,7 +58,7 @@ class OfferStore:
         return handle
 
     def take(self, handle: str) -> OneTimeKey:
-        """Return the key of ``handle`` and forget it; raises ANSWER_UNKNOWN."""
+        """Return the key of ``handle`` and remove its file; raises ANSWER_UNKNOWN."""
         path = self._directory / handle
         if not _HANDLE.fullmatch(handle) or not path.exists():
             raise SystemFault(
@@ -76,9 +76,10 @@ def seal_auths(auths: Mapping[int, bytes], *, public: bytes) -> bytes:
 
 
 def parse_auth(text: str, *, name: str) -> bytes:
-    """Return the auth value that a person wrote: text, or ``hex:…`` as tpm2-tools have it; raises OPTION_INVALID.
+    """Return the auth value in ``text``: plain text, or ``hex:…`` as tpm2-tools write it.
 
-    ``name`` is the variable's; the value itself is in no message. A TPM forgets zeros at the end, so they are dropped.
+    Raises OPTION_INVALID. ``name`` is the name of the variable; no message contains the value. A TPM ignores trailing
+    zero bytes, so they are removed.
     """
     try:
         value = bytes.fromhex(text.removeprefix("hex:")) if text.startswith("hex:") else text.encode("utf-8")
@@ -96,7 +97,7 @@ def parse_auth(text: str, *, name: str) -> bytes:
 def run_tpm_authorization(
     params: Mapping[str, Any], check_mode: bool, *, require_memory: Callable[[Path], None] = in_memory
 ) -> Result:
-    """Offer a key, or take what was sealed to it, or forget what is held (``state`` absent).
+    """Offer a key, store the auth values that were sealed to it, or (``state`` absent) remove them.
 
     ``require_memory`` raises unless a directory is on tmpfs and swap is off.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a bootstrapper does when it starts: which of the ways into the cluster is still open to this machine. Pure."""
+"""Chooses what a bootstrapper does when it starts, from the lock, the disk and the claim of the machine. Pure."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class BootAction(Enum):
-    """The ways on; the value is what a person reads."""
+    """What the bootstrapper can do in this boot; the value is the text for a person."""
 
     RACE = "Wait for an init request and ask for a ticket, whichever comes first"
-    INIT = "Go on with the init request that has taken the lock"
-    JOIN = "Go on with the join that has taken the lock"
-    KEYS = "Wait for the keys that this control plane lost with its boot"
+    INIT = "Continue the init request that has taken the lock"
+    JOIN = "Continue the join that has taken the lock"
+    KEYS = "Wait for the keys that this control plane lost at its reboot"
     REJOIN = "Ask for a ticket again, then lock and start the kubelet"
     KUBELET = "Make sure that the kubelet runs"
 
 
 class Membership(Enum):
-    """What the disk of this machine says of it, over resets."""
+    """How far this machine has become a node, as the journals on its disk record it; kept over resets."""
 
     NONE = "none"
     JOINING = "joining"
@@ -63,11 +63,12 @@ _CLAIMED = {Contender.INIT: BootAction.INIT, Contender.JOIN: BootAction.JOIN}
 def choose_action(
     reading: LockReading, *, cluster_id: bytes, membership: Membership, claim: Claim | None, has_disk: bool = False
 ) -> BootAction:
-    """Return the way on of a machine as found; the register comes first, then the disk, then the claim.
+    """Return the action for a machine in the given state.
 
-    A member is never initialised or joined anew: after a reset it asks for its ticket, a founder for its keys. Those
-    of a founder with a state disk lie on it, so it comes back as all others with one do. Raises NODELOCK_FOREIGN,
-    NODELOCK_OTHER_CLUSTER, and NODELOCK_UNCLAIMED for a lock that neither disk nor claim explains.
+    The lock register decides first, then the disk, then the claim. A member is never initialised or joined a second
+    time. After a reset it asks for a ticket, and a founder waits for its keys. A founder with a state disk has its keys
+    on the disk, so it rejoins like any other node. Raises NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER, and
+    NODELOCK_UNCLAIMED for a lock that neither disk nor claim explains.
     """
     require_open_to(reading, cluster_id)
     if reading.state is LockState.UNLOCKED:
@@ -78,14 +79,14 @@ def choose_action(
         return _LOCKED[membership]
     if claim is None:
         raise NodeLockError(
-            "expected to know who has taken the lock of this machine, neither its disk nor a claim says it",
+            "expected the disk or a claim to record what took the lock of this machine, found neither",
             reason=Reason.NODELOCK_UNCLAIMED,
         )
     return _CLAIMED[claim.contender]
 
 
 def read_membership(machine: Machine, journal: NodeJournal) -> Membership:
-    """Return what the two journals of this machine say; raises NODE_JOURNAL_MALFORMED."""
+    """Return the membership from the two journals of this machine; raises NODE_JOURNAL_MALFORMED."""
     progress = machine.journal.load()
     if progress is not None and progress.operation == "init":
         return Membership.INITIALISED if is_founded(machine) else Membership.INITIALISING

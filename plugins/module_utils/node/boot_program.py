@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`attested-agent bootstrapper`: the program that a boot unit starts, with the real TPM, join services and kubeadm.
 
-It is root and has no network listener; `attested-init-service` beside it has port 9000 and nothing else. Ends with 0
-once the machine is a node (or was told to stop), 1 where another start may go further, 78 where a person is needed.
+It runs as root and has no network listener; the separate `attested-init-service` listens at port 9000. The exit code is
+0 once the machine is a node (or after SIGTERM), 1 if another start may succeed, 78 if a person is needed.
 """
 
 from __future__ import annotations
@@ -77,18 +77,19 @@ PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 _TPM_SECONDS = 60.0
 _EX_CONFIG = 78
-"""sysexits.h; the unit does not start again after it."""
+"""EX_CONFIG of sysexits.h; systemd does not restart the unit after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapperConfig:
     """The configuration file, written by the role `bootstrapper`.
 
-    ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
-    may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
-    with. ``api_proxy``: as in `NodeSpec`.
+    ``role`` is the requested role (the key service knows the registered one); ``serve_init``: an admin may make a
+    cluster on this machine; ``init_user`` is the user of the init service; ``inventory`` is the inventory of the
+    playbooks. ``api_proxy``: as in `NodeSpec`.
     ``state_disk``, ``_erase``, ``_minimum_bytes``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a
-    rebooted node with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
+    rebooted node with a disk asks for a ticket before an admin may also recover it. ``recovery_user`` is the user of
+    the recovery service.
     """
 
     node_ip: str
@@ -107,29 +108,32 @@ class BootstrapperConfig:
 
 
 class LoggedJournal(NodeJournal):
-    """The journal of the node, each entry of which is a line of the log too."""
+    """The journal of the node; each entry is also written to the log."""
 
     def __init__(self, *, clock: SystemClock, log: Log) -> None:
-        """Write to the real file and to ``log``."""
+        """Write to the default file and to ``log``."""
         super().__init__(clock=clock)
         self._log = log
 
     def enter(
         self, phase: NodePhase, *, disk_id: str | None = None, kubernetes_version: str | None = None
     ) -> NodeState:
-        """Go to ``phase``."""
+        """Enter ``phase``."""
         self._log.event("phase", phase=phase.value)
         return super().enter(phase, disk_id=disk_id, kubernetes_version=kubernetes_version)
 
     def fail(self, error: AttestedError, *, next_try_seconds: float | None = None) -> NodeState:
-        """Keep why the phase does not end."""
+        """Record why the phase does not end."""
         wait = {} if next_try_seconds is None else {"next_try_seconds": round(next_try_seconds, 1)}
         self._log.event("waiting" if wait else "failed", reason=error.code, message=error.message, **wait)
         return super().fail(error, next_try_seconds=next_try_seconds)
 
 
 class SocketInitListener:
-    """The desk at its socket, and the service on the network, which systemd ends together with this one."""
+    """Runs the desk of init at its socket, and starts the network service.
+
+    systemd stops that service together with this program.
+    """
 
     def __init__(
         self,
@@ -141,7 +145,7 @@ class SocketInitListener:
         socket: str | Path = INIT_SOCKET,
         runner: Runner | None = None,
     ) -> None:
-        """Answer for the machine of ``node`` at ``socket``."""
+        """Serve the machine of ``node`` at ``socket``."""
         self._node = node
         self._config = config
         self._node_config = node_config
@@ -151,7 +155,7 @@ class SocketInitListener:
 
     @asynccontextmanager
     async def opened(self, founder: Founder) -> AsyncIterator[None]:
-        """Let init requests come to ``founder``; raises FILE_UNUSABLE, CONFIG_INVALID, COMMAND_FAILED."""
+        """Pass init requests to ``founder``; raises FILE_UNUSABLE, CONFIG_INVALID, COMMAND_FAILED."""
         service = init_service(self._desk(founder), log=self._log)
         caller = _user(self._config.init_user)
         server = SocketServer(
@@ -192,7 +196,7 @@ class Boot:
     stopping: threading.Event
 
     def bootstrapper(self) -> Bootstrapper:
-        """Return the bootstrapper of this machine; its journal says from now on what an init has left to say."""
+        """Return the bootstrapper; before, record an init that has ended in the node's journal."""
         claims, disk, contest = ClaimFile(), disk_of(self.config), Contest()
         parts = self._parts(disk, contest)
         settle_founder(parts.machine, parts.journal)
@@ -315,14 +319,17 @@ class Boot:
 
 
 def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
-    """Return the state disk of this machine, None for none; raises STATE_DISK_OPTION."""
+    """Return the settings of this machine's state disk, None if it has none; raises STATE_DISK_OPTION."""
     return DiskSettings.of(
         config.state_disk, erase=config.state_disk_erase, minimum_bytes=config.state_disk_minimum_bytes
     )
 
 
 async def run(boot: Boot) -> None:
-    """Go until this machine is a node, or until SIGTERM; raises what ended it. SIGHUP ends a pause between tries."""
+    """Run until this machine is a node or SIGTERM arrives; SIGHUP ends a pause between attempts.
+
+    Raises what failed.
+    """
     bootstrapper = boot.bootstrapper()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, bootstrapper.ask_now)
     action = await asyncio.to_thread(bootstrapper.next_action)
@@ -343,7 +350,7 @@ async def run(boot: Boot) -> None:
 
 
 def exit_code(error: AttestedError) -> int:
-    """Return 78 where nothing but a person helps, else 1: another start looks again."""
+    """Return 78 if only a person can help, else 1: the next start reads the machine's state again."""
     return _EX_CONFIG if error.reason in PERSON_NEEDED else 1
 
 

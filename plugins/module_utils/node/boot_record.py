@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What this machine booted when the cluster last gave it a ticket, so that a refused boot can be told by what differs.
+"""The record of the last accepted boot, so that a refused machine can log what differs in its current boot.
 
-A machine hears only that it was refused, and never what a profile holds. It knows its own boots: what firmware measured
-in the last good one lies here. Nothing is decided by it, and root may write it.
+A machine learns only that it was refused, never the content of a profile. So it stores what its firmware measured in
+the last boot that got a ticket. No decision depends on this file, and root may write it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _MAX_CLAUSE = 400
 
 
 class BootRecord:
-    """The file of it; ``read_logs`` gives the logs of this boot."""
+    """Reads and writes the record; ``read_logs`` returns the event logs of this boot."""
 
     def __init__(self, read_logs: Callable[[], EventLogs], path: Path = PATH) -> None:
-        """Keep where the logs come from, and the path."""
+        """Store the reader of the logs and the path."""
         self._read_logs = read_logs
         self._path = path
 
     def keep(self) -> None:
-        """Remember this boot as a good one; a boot that cannot be remembered is none the worse for it."""
+        """Record this boot as accepted; errors are ignored, because no decision depends on the record."""
         try:
             events = self._events()
             body = {"version": _VERSION, "events": [_rendered(one) for one in events]}
@@ -52,17 +52,17 @@ class BootRecord:
             return
 
     def difference(self) -> str:
-        """Return a clause that says what firmware measured otherwise than in the last good boot, empty without one."""
+        """Return a clause with what firmware measured differently since the last accepted boot, "" if unknown."""
         try:
             known, events = self._load(), self._events()
         except (AttestedError, ValueError, KeyError, TypeError):
             return ""
         found = event_deviations(known, events, {one.pcr for one in (*known, *events)})
         if not found:
-            return "firmware measured the same as in the last boot that was accepted"
+            return "firmware measured the same as in the last accepted boot"
         shown = [str(one)[:_MAX_CLAUSE] for one in found[:_MAX_DIFFERENCES]]
-        more = [f"{len(found) - _MAX_DIFFERENCES} events more"] if len(found) > _MAX_DIFFERENCES else []
-        return "; ".join(["otherwise than in the last boot that was accepted", *shown, *more])
+        more = [f"{len(found) - _MAX_DIFFERENCES} more events"] if len(found) > _MAX_DIFFERENCES else []
+        return "; ".join(["this boot differs from the last accepted boot", *shown, *more])
 
     def _events(self) -> Sequence[MeasuredEvent]:
         logs = self._read_logs()

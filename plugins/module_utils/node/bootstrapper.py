@@ -1,19 +1,19 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One start of the bootstrapper: look at the machine, go the way that is open to it, end (docs/adr/0016).
+"""One start of the bootstrapper: read the state of the machine, perform the one possible action, end (docs/adr/0016).
 
 ::
 
-    look --KUBELET--------------> make sure that the kubelet runs ---------> over
-    look --JOIN, REJOIN---------> the node's own run ----------------------> over
-    look --INIT, KEYS-----------> door open until an admin's init ends well -> over
-    look --RACE-----------------> door open (where it may) and join client,
-                                  whichever takes the lock goes on --------> over
-    look --REJOIN, with a disk--> the same, and an admin's recovery beside it -> over
-    over: who has joined as a control plane installs its services first, if it has not yet
+    KUBELET --------------> make sure that the kubelet runs ------------------------> end
+    JOIN, REJOIN ---------> run the steps of the node -------------------------------> end
+    INIT, KEYS -----------> init listener until an admin's init has succeeded -------> end
+    RACE -----------------> init listener (if configured) and join client together;
+                            the first that takes the lock continues ----------------> end
+    REJOIN, with a disk --> the steps of the node, and an admin's recovery meanwhile -> end
+    end: a machine that has joined as a control plane first installs its services, if they are missing
 
-Whatever fails is kept in the node's journal and raised; systemd starts it again, and it looks anew.
+A failure is recorded in the node's journal and raised. systemd starts the program again, which reads the state again.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from .services import Services
 
 LINGER_SECONDS = 30.0
-"""After an init that ended well the door stays open: an admin whose connection broke finds the same job."""
+"""How long the listener runs after a successful init: an admin whose connection broke can fetch the job's result."""
 
 AGAIN_SECONDS = 30.0
-"""A join client that has failed for good asks again after this time, while the door is open beside it."""
+"""How long the join client waits after a permanent failure, while the init listener runs."""
 
 PERSON_NEEDED = frozenset(
     {
@@ -68,26 +68,29 @@ PERSON_NEEDED = frozenset(
         Reason.STATE_DISK_TOO_SMALL,
     }
 )
-"""What no later start of the same machine would find better."""
+"""Reasons that another start of the program cannot repair."""
 
 _WITH_LISTENER = frozenset({BootAction.RACE, BootAction.INIT, BootAction.KEYS})
 _WITH_JOIN = frozenset({BootAction.RACE, BootAction.JOIN, BootAction.REJOIN})
 
 
 class InitListener(Protocol):
-    """Where an admin's init comes in: the socket of the desk, and the service on the network beside it."""
+    """Receives an admin's init: the socket of the desk, and the network service that calls it."""
 
     def opened(self, founder: Founder) -> AbstractAsyncContextManager[None]:
-        """Let init requests come to ``founder`` as long as the context lasts; raises FILE_UNUSABLE, COMMAND_FAILED."""
+        """Pass init requests to ``founder`` as long as the context lasts.
+
+        Raises FILE_UNUSABLE, COMMAND_FAILED.
+        """
 
 
 def log_step(log: StructuredLog, name: str, seconds: float) -> None:
-    """Say that a step has ended well, and how long it took: what a slow boot is looked through for."""
+    """Log that a step has succeeded, and its duration, so that a slow boot can be explained."""
     log.event("step", name=name, seconds=round(seconds, 3))
 
 
 class Bootstrapper:
-    """Makes a node of this machine, once; may be stopped at any time and started again."""
+    """Makes a node of this machine once; it can be stopped at any time and started again."""
 
     def __init__(
         self,
@@ -103,10 +106,10 @@ class Bootstrapper:
         recovery: Recovery | None = None,
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
-        """Run the node of ``parts``; ``serve_init``: a machine that nobody has taken may be initialised.
+        """Run the node of ``parts``; ``serve_init``: an unclaimed machine may be initialised.
 
-        ``founder`` makes the founder out of what ends the join client once init has taken the lock. ``services`` are
-        those of a control plane. ``recovery`` is the other way of a node whose state lies on a disk.
+        ``founder`` returns the founder; its argument stops the join client once init has taken the lock. ``services``
+        are the services of a control plane. ``recovery`` lets an admin open the state disk of a rebooted node.
         """
         self._parts = parts
         self._claims = claims
@@ -122,7 +125,10 @@ class Bootstrapper:
         self._pause = StoppableClock(parts.machine.clock)
 
     def next_action(self) -> BootAction:
-        """Return the way that is open; raises NODELOCK_…, CLAIM_MALFORMED, NODE_JOURNAL_MALFORMED."""
+        """Return the action for the machine's present state.
+
+        Raises NODELOCK_…, CLAIM_MALFORMED, NODE_JOURNAL_MALFORMED.
+        """
         parts = self._parts
         return choose_action(
             parts.lock.read(),
@@ -133,17 +139,17 @@ class Bootstrapper:
         )
 
     def stop_asking(self) -> None:
-        """End the join client, from any thread; a lock that was taken stays."""
+        """Stop the join client, from any thread; a lock that was taken stays taken."""
         for one in (self._contender, self._settled, self._pause):
             one.stop()
 
     def ask_now(self) -> None:
-        """Let the join client ask now instead of after its pause, from any thread."""
+        """Let the join client ask immediately instead of after its pause, from any thread."""
         for one in (self._contender, self._settled, self._pause):
             one.wake()
 
     async def run(self, action: BootAction) -> None:
-        """Go ``action`` until this machine is a node and serves as it should; raises what the last step raised."""
+        """Perform ``action`` until this machine is a node and its services are installed; raises what failed."""
         self._log.event("course", course=action.name, text=action.value)
         await self._become_node(action)
         await asyncio.to_thread(self._serve)
@@ -163,9 +169,10 @@ class Bootstrapper:
             await self._run_contenders(action)
 
     def _resume_kubelet(self) -> None:
-        """Start it with the certificate that it has; a start that was killed after the lock may have left a key.
+        """Start the kubelet with its present certificate.
 
-        What kept this boot from going on is over, and forgotten.
+        An earlier start that was killed after the lock may have left a key and tickets, which are removed. The journal
+        drops the failure that it holds.
         """
         parts = self._parts
         parts.tickets.discard()
@@ -184,19 +191,19 @@ class Bootstrapper:
             self._log.event("serves", text="This control plane admits machines")
 
     async def _run_contenders(self, action: BootAction) -> None:
-        """Return when init has ended well, or the join client beside it."""
+        """Return when either init or the join client has succeeded."""
         ways = [asyncio.create_task(self._wait_for_init())]
         if action in _WITH_JOIN:
             ways.append(asyncio.create_task(asyncio.to_thread(self._join_until_stopped)))
         try:
             done, _others = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             won = [way.result() for way in done]
-            if not any(won):  # the join client gave way to init
+            if not any(won):  # the join client lost the race to init
                 await ways[0]
         finally:
             ways[0].cancel()
             self.stop_asking()
-            await asyncio.gather(*ways, return_exceptions=True)  # who gives way removes its traces first
+            await asyncio.gather(*ways, return_exceptions=True)  # the contender that lost first removes its traces
 
     async def _wait_for_init(self) -> bool:
         await self._founder.wait()
@@ -214,9 +221,10 @@ class Bootstrapper:
         self._settled.stop()
 
     def _resume(self) -> None:
-        """Go on as a node whose disk is open and which is locked, with a contender that nobody has stopped.
+        """Continue as a node that is locked and whose disk is open, with a new contender, as the first one was stopped.
 
-        A control plane needs its own kubelet before anybody can give it another certificate: it has that renewed later.
+        A control plane starts its kubelet with the present certificate, which is renewed later: there may be no running
+        key service until this kubelet has started the API server.
         """
         if self._services is not None and self.next_action() is BootAction.KUBELET:
             self._resume_kubelet()
@@ -225,7 +233,7 @@ class Bootstrapper:
         self._join(BootAction.JOIN)
 
     def _join_until_stopped(self) -> bool:
-        """Return whether this machine has joined; not so where init was faster, or the unit is stopped."""
+        """Return True once this machine has joined, False if init took the lock first or the client was stopped."""
         while True:
             try:
                 self._join(BootAction.RACE)
@@ -242,7 +250,7 @@ class Bootstrapper:
 
 
 class _Announcing:
-    """A founder of whom others hear when it has founded."""
+    """A founder whose first success can be awaited."""
 
     def __init__(self, founder: Founder) -> None:
         self._founder = founder
@@ -257,5 +265,5 @@ class _Announcing:
         return success
 
     async def wait(self) -> None:
-        """Return when it has founded."""
+        """Return once `found` has succeeded."""
         await asyncio.shield(asyncio.wrap_future(self._founded))

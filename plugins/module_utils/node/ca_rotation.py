@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rotation of the cluster's authorities on one node: what it has, and one phase on a control plane.
+"""The rotation of the cluster's CAs on one node: read the node's state, and execute one phase on a control plane.
 
-A kubelet takes a ticket for its part, so the module `kubelet_authorities` is in `renew.py`.
+A kubelet needs a ticket for its part, so the work of the module `kubelet_authorities` is in `renew.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..rotation.values import Step
 
 _HOLDER = "rotate-authorities"
-"""Who holds the join Lease meanwhile: the role rotation."""
+"""The holder of the join Lease during the rotation, which the role `rotation` takes and frees."""
 _KEY_SERVICE = "attested-key-service.service"
 _SECONDS = 120.0
 _LIMIT = 1 << 20
@@ -52,17 +52,20 @@ class OwnServices:
     """The kubelet and the key service of a control plane."""
 
     def __init__(self, machine: Machine) -> None:
-        """Keep the machine."""
+        """Store the machine."""
         self._machine = machine
 
     def restart(self) -> None:
-        """Start both anew; raises KUBELET_NOT_RUNNING, COMMAND_FAILED."""
+        """Restart both; raises KUBELET_NOT_RUNNING, COMMAND_FAILED."""
         self._machine.kubelet.restart()
         _restart_key_service(self._machine.runner)
 
 
 def inspect_authorities(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whom this node believes, and of a control plane what it holds; raises as `AuthorityFiles.observe`."""
+    """Return the CAs that this node trusts and, on a control plane, holds.
+
+    Raises as `AuthorityFiles.observe`.
+    """
     name = load_node_config(params["node_config"]).name
     paths = KubernetesPaths()
     values = {"node": name, "kubelet": show_kubelet(observe_kubelet(paths, name=name)), "plane": {}, "known": {}}
@@ -74,7 +77,7 @@ def inspect_authorities(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change_authorities(step: Step, params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do one phase on this control plane; raises what `AuthorityFiles` and `PlaneRotation` raise."""
+    """Execute one phase on this control plane; raises as `AuthorityFiles` and `PlaneRotation`."""
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     files = AuthorityFiles(machine.paths, clock=machine.clock)
     phase, bundles = AuthorityPhase(step.phase), bundles_of(step.change)
@@ -95,7 +98,10 @@ def change_authorities(step: Step, params: Mapping[str, Any], check_mode: bool) 
 
 
 def run_admin_certificate(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # changes nothing
-    """Sign an admin's request with the CA that signs here; raises ADMIN_REQUEST_INVALID, OPTION_INVALID."""
+    """Sign an admin's request with the CA that signs on this node.
+
+    Raises ADMIN_REQUEST_INVALID, OPTION_INVALID.
+    """
     paths = KubernetesPaths()
     values = {"cluster_ca": read_bytes(paths.ca, limit=_LIMIT).decode("ascii")}
     if params["request"]:
@@ -112,7 +118,7 @@ def run_admin_certificate(params: Mapping[str, Any], check_mode: bool) -> Result
 
 
 def has_effect(plane: PlaneAuthorities, phase: AuthorityPhase, bundles: Mapping[str, tuple[str, ...]]) -> bool:
-    """Say whether a phase changes anything on a control plane that looks so."""
+    """Return whether a phase changes anything on a control plane in the state ``plane``."""
     if phase in (AuthorityPhase.MAKE, AuthorityPhase.SHARE):
         return not plane.staged
     if phase is AuthorityPhase.FORGET:
@@ -158,7 +164,11 @@ def _rotation(machine: Machine, files: AuthorityFiles, *, node: str, credential:
 
 
 def trust_updater(machine: Machine) -> Callable[[bytes], None]:
-    """Return how a kubelet takes the CAs of its ticket: what a control plane believes it was told already."""
+    """Return a function that lets the kubelet trust the CAs of its ticket, and restarts the kubelet.
+
+    It removes a serving certificate that another CA signed. A control plane already trusts the CAs from an earlier
+    phase.
+    """
 
     def trust(authorities: bytes) -> None:
         remove_serving_certificate(machine.paths, authorities)

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who has taken this machine's lock for what: written before the lock, void without it (`/run/attested/claim.json`)."""
+"""The claim of a machine: which contender takes the node lock, and for what (`/run/attested/claim.json`).
+
+It is written before the lock is taken, and is void unless the lock is held.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _REQUEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Contender(Enum):
-    """The two ways by which a machine becomes a node."""
+    """The two ways in which a machine becomes a node."""
 
     INIT = "init"
     JOIN = "join"
@@ -44,13 +47,16 @@ class Contender(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One contender's word for the lock; ``request`` is the digest of an init request (64 hex digits), else empty."""
+    """A contender's claim to the lock.
+
+    ``request`` is the digest of an init request (64 hex digits), else empty.
+    """
 
     contender: Contender
     request: str = ""
 
     def to_bytes(self) -> bytes:
-        """Return the file's content."""
+        """Return the content of the claim file."""
         body = {"version": _VERSION, "contender": self.contender.value, "request": self.request}
         return json.dumps(body).encode("ascii") + b"\n"
 
@@ -64,18 +70,18 @@ class Claim:
 
 
 class ClaimFile:
-    """The file of the claim; in memory, so a reset of the machine clears it together with the TPM."""
+    """The file of the claim; it is on tmpfs, so a reset of the machine clears it together with the PCRs."""
 
     def __init__(self, path: Path = DEFAULT_PATH) -> None:
-        """Keep the path."""
+        """Store the path."""
         self._path = path
 
     def load(self) -> Claim | None:
-        """Return the claim, None where there is none; raises CLAIM_MALFORMED."""
+        """Return the claim, None if there is none; raises CLAIM_MALFORMED."""
         return Claim.parse(read_bytes(self._path, limit=_LIMIT)) if self._path.exists() else None
 
     def write(self, claim: Claim) -> None:
-        """Keep ``claim``, which replaces another."""
+        """Write ``claim``, which replaces an earlier one."""
         make_directory(self._path.parent, mode=0o711)
         write_atomic(self._path, claim.to_bytes())
 
@@ -98,18 +104,18 @@ def _claim(body: dict[str, Any]) -> Claim:
 
 
 class Race:
-    """Lets the contenders of one machine at its lock, one at a time; whoever takes it first has won.
+    """Lets the contenders of one machine at its lock, one at a time; the first that takes the lock wins.
 
-    States and the only ways between them::
+    States and their only transition::
 
         OPEN --turn(claim).take()--> WON(claim)      one TPM2_PCR_Event, the claim written before it
 
-    There is no way back but a reset of the machine. A claim counts only while the lock is held: what a killed process
-    has written before the event is void, what it has written before an event that came about says who goes on. A turn
-    that ends without `Turn.take`, or whose lock could not be taken, leaves the race open.
+    Only a reset of the machine opens the race again. A claim counts only while the lock is held. If a process is killed
+    between its claim and the PCR event, the claim is void. If it is killed after the event, the claim says which
+    contender continues. A turn that ends without `Turn.take`, or whose lock could not be taken, leaves the race open.
 
-    A reset clears the claim as well. Where it came in the middle of an init, `attested-unlock` has taken the lock of
-    the new boot with the keys of that init, so the first request that brings them goes on, and claims the boot.
+    A reset also clears the claim. After a reset in the middle of an init, `attested-unlock` takes the lock of the new
+    boot with the keys of that init. So the first request that brings these keys continues, and claims the boot.
     """
 
     def __init__(
@@ -117,7 +123,7 @@ class Race:
     ) -> None:
         """Race for ``lock`` on behalf of the cluster ``cluster_id`` (32 bytes).
 
-        ``initialising``: this machine's disk says that an init has begun and not ended.
+        ``initialising`` returns whether this machine's disk records an init that has begun and not ended.
         """
         self._lock = lock
         self._cluster_id = cluster_id
@@ -127,10 +133,11 @@ class Race:
 
     @contextmanager
     def turn(self, mine: Claim) -> Iterator[Turn]:
-        """Hold the only place at the lock; what is prepared in it, the caller undoes unless the lock was taken.
+        """Give the caller exclusive access to the lock.
 
-        Raises RACE_LOST where the other contender has won (or somebody outside of this race), INIT_REQUEST_DIFFERS
-        where another request has, NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER.
+        The caller must undo its preparations unless the lock was taken. Raises RACE_LOST if the other contender or a
+        process outside of this race has won, INIT_REQUEST_DIFFERS if another init request has won, NODELOCK_FOREIGN,
+        NODELOCK_OTHER_CLUSTER.
         """
         with self._one_at_a_time:
             reading = self._lock.read()
@@ -141,7 +148,10 @@ class Race:
             yield Turn(self._lock, cluster_id=self._cluster_id, claims=self._claims, mine=mine, again=again)
 
     def winner(self) -> Claim | None:
-        """Return who has won, None while the race is open or where nobody of this race has; waits for a turn."""
+        """Return the winning claim, None while the race is open or if no contender of it won.
+
+        A running turn is awaited first.
+        """
         with self._one_at_a_time:
             return self._claims.load() if self._is_ours(self._lock.read()) else None
 
@@ -156,10 +166,10 @@ class Race:
 
 
 class Turn:
-    """One contender alone at the lock."""
+    """Exclusive access of one contender to the lock."""
 
     def __init__(self, lock: Lock, *, cluster_id: bytes, claims: ClaimFile, mine: Claim, again: bool) -> None:
-        """Stand for ``mine``; ``again``: it has won before, and goes on."""
+        """Represent the claim ``mine``; ``again``: it has won before and continues."""
         self._lock = lock
         self._cluster_id = cluster_id
         self._claims = claims
@@ -167,9 +177,9 @@ class Turn:
         self.again = again
 
     def take(self) -> Acquisition:
-        """Take the lock: from here on everything is repaired forward.
+        """Take the lock; from here on a failure is repaired forward and never undone.
 
-        Raises RACE_LOST where somebody outside of this race was faster, and what the lock raises.
+        Raises RACE_LOST if a process outside of this race was faster, and what the lock raises.
         """
         self._claims.write(self._mine)
         try:
@@ -179,11 +189,11 @@ class Turn:
             raise
         if not (taken.won or self.again):
             self._claims.remove()
-            raise _lost("somebody outside of this race")
+            raise _lost("a process outside of this race")
         return taken
 
     def _settle(self) -> None:
-        """Withdraw the claim unless the event came about although its answer did not."""
+        """Withdraw the claim unless the PCR event succeeded although its response was lost."""
         if not self.again and self._lock.read().state is not LockState.LOCKED:
             self._claims.remove()
 
@@ -191,15 +201,15 @@ class Turn:
 def require_winner(held: Claim | None, mine: Claim) -> None:
     """Raise unless the claim on a taken lock is ``mine``: RACE_LOST, INIT_REQUEST_DIFFERS."""
     if held is None:
-        raise _lost("somebody outside of this race")
+        raise _lost("a process outside of this race")
     if held.contender is not mine.contender:
         raise _lost(held.contender.value)
     if held.request != mine.request:
         raise Refusal(
-            f"expected the init request {held.request[:16]}… to go on, got {mine.request[:16]}…",
+            f"expected the init request {held.request[:16]}… to continue, got {mine.request[:16]}…",
             reason=Reason.INIT_REQUEST_DIFFERS,
         )
 
 
 def _lost(winner: str) -> Refusal:
-    return Refusal(f"expected a machine that nobody has taken, its lock was taken by {winner}", reason=Reason.RACE_LOST)
+    return Refusal(f"expected an unclaimed machine, its lock was taken by {winner}", reason=Reason.RACE_LOST)

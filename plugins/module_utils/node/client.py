@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node's own run against real collaborators: TPM, join services, kubeadm (loads grpc; the rest does not)."""
+"""The steps of a node with the real collaborators: TPM, join services, kubeadm. This module imports grpc."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .member import MemberKeys
 from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
 from .retry import Backoff, ask_again
 from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
-from .wipe import PartingDisk, Wipe, known_disk_id
+from .wipe import DestroyedDisk, Wipe, known_disk_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,7 +64,7 @@ _COMMAND_LINE_LIMIT = 1 << 14
 
 
 def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `kubeadm_node` says; raises what the step raised that failed."""
+    """Execute the module `kubeadm_node`; raises what the failed step raised."""
     config = load_node_config(params["node_config"])
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     if params["state"] == "absent":
@@ -75,7 +75,7 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
     role, disk = Role(params["role"]), _disk_settings(params)
     if disk is not None and role is Role.CONTROL_PLANE:
         raise DiskError(
-            "expected a state disk of a control plane with attested-bootstrapper alone, which brings it back after a "
+            "expected a control plane with a state disk to join by attested-bootstrapper, which opens the disk after a "
             "reboot",
             reason=Reason.STATE_DISK_OPTION,
         )
@@ -107,10 +107,10 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def require_api_proxy(spec: NodeSpec, paths: KubernetesPaths) -> None:
-    """Raise OPTION_INVALID where the kubelet is to use a proxy that was never installed here."""
+    """Raise OPTION_INVALID if the kubelet has to use a proxy that is not installed on this machine."""
     if spec.api_proxy and not paths.api_endpoint.exists():
         raise KubeadmError(
-            f"expected what listens at {spec.api_proxy} to be installed ({paths.api_endpoint}), it is not; run the "
+            f"expected the proxy at {spec.api_proxy} to be installed ({paths.api_endpoint}), it is not; run the "
             "playbook prepare",
             reason=Reason.OPTION_INVALID,
         )
@@ -145,7 +145,7 @@ def make_parts(
 
 
 def run_ticket(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `join_ticket` says."""
+    """Execute the module `join_ticket`."""
     store = TicketStore()
     if params["state"] == "absent":
         exists = params["handle"] in store.handles()
@@ -177,15 +177,15 @@ def run_ticket(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 class MachineLock:
-    """The lock of this machine; the TPM is open only while it is used, so others get their turn."""
+    """The lock of this machine; the TPM is open only during a call, so other processes can use it."""
 
     def __init__(self, config: NodeConfig) -> None:
-        """Keep how the TPM is reached and where the logs lie."""
+        """Store the TCTI and the paths of the logs."""
         self._tcti = config.tcti
         self._paths = lock_paths(config)
 
     def read(self) -> LockReading:
-        """Return the reading now."""
+        """Return the present reading."""
         with self._opened() as lock:
             return lock.read()
 
@@ -195,7 +195,7 @@ class MachineLock:
             return lock.acquire(cluster_id)
 
     def measure(self, text: str) -> bool:
-        """Extend the lock's register by ``text``, before the lock; return whether that was new."""
+        """Extend the lock's register by ``text``, before the lock; return whether it was not yet extended."""
         with self._opened() as lock:
             return lock.measure(text)
 
@@ -220,13 +220,13 @@ class JoinTickets:
         keeps_closed: bool = False,
         opened: Callable[[], AbstractContextManager[Tpm]] | None = None,
     ) -> None:
-        """Keep the configuration, and as what to ask; ``handle`` is a ticket of this boot that is used first.
+        """Store the configuration and the requested ``role``.
 
-        ``itself``: a control plane asks its own join service too, last. ``keeps_closed``: the secrets of a worker's
-        ticket are not opened in this process; the one that uses the disk's key opens them, if anybody does. That of a
-        control plane is opened here as well, since this process keeps its keys.
+        ``handle`` is a ticket of this boot that is used first. ``itself``: a control plane also asks its own join
+        service, last. ``keeps_closed``: the secrets of a worker's ticket are opened only in the process that uses the
+        disk's key. A control plane's ticket is also opened in this process, which stores its keys.
 
-        ``opened`` opens the TPM of the machine (None: the one that the configuration names).
+        ``opened`` opens the TPM of the machine (None: the TPM that the configuration names).
         """
         self.role = role
         self._itself = itself
@@ -241,7 +241,7 @@ class JoinTickets:
         self._backoff = Backoff(first=first_window, random=SystemRandom())
 
     def fetch(self, *, disk_id: str | None) -> NodeTicket:
-        """Return a ticket of this exchange; that of a machine with a state disk with the disk's key."""
+        """Return a ticket; the ticket of a machine with a state disk contains the disk's key."""
         if self._keeps_closed and self._handle is None:
             closed = fetch_closed_ticket(*self._question(disk_id), itself=self._itself)
             plane = _of_control_plane(closed.opened()) if self.role is Role.CONTROL_PLANE else None
@@ -254,13 +254,16 @@ class JoinTickets:
         )
 
     def material(self, *, disk_id: str | None) -> TicketMaterial:
-        """Return everything that a ticket brought; raises what the services, the channel or this machine refused."""
+        """Return the whole content of a ticket.
+
+        Raises the refusal of the services, the channel or this machine.
+        """
         if self._handle is not None:
             return self._store.load(self._handle)
         return fetch_ticket(*self._question(disk_id), itself=self._itself)
 
     def _question(self, disk_id: str | None) -> tuple[JoinConfig, JoinMachine]:
-        """Return what is asked for, and by whom."""
+        """Return the request, and the machine that sends it."""
         config = self._config
         join = JoinConfig(
             endpoints=tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.endpoints),
@@ -282,7 +285,7 @@ class JoinTickets:
         return join, machine
 
     def _look_at_tpm(self) -> None:
-        """Find both keys once before anybody is asked: a machine without them need not wait to be told so."""
+        """Load both keys once before the first request, so that a machine without them fails at once."""
         if not self._has_keys:
             with self._opened() as tpm:
                 load_endorsement_key(tpm)
@@ -290,13 +293,13 @@ class JoinTickets:
             self._has_keys = True
 
     def discard(self) -> None:
-        """Forget the kubelet's key and every ticket."""
+        """Remove the kubelet's key and every ticket."""
         self._store.discard_kubelet_key()
         for handle in self._store.handles():
             self._store.discard(handle)
 
     def pause(self, error: AttestedError) -> float | None:
-        """Return how long to wait after ``error``, drawn anew each time, None where asking again never helps."""
+        """Return how many seconds to wait after ``error`` (random at each call), None if a retry never helps."""
         return self._backoff.pause(error)
 
 
@@ -330,12 +333,12 @@ def _of_control_plane(material: TicketMaterial) -> ControlPlaneTicket:
 
 
 def lock_paths(config: NodeConfig) -> NodeLockPaths:
-    """Return where the lock of this machine lives and which logs explain its register."""
+    """Return the paths of this machine's lock and of the logs that explain its register."""
     return replace(NodeLockPaths(), firmware_log=config.logs.firmware, userspace_log=config.logs.userspace)
 
 
 def read_logs(config: NodeConfig) -> EventLogs:
-    """Return the logs of this boot; one that is not there counts as empty, and the verifier judges that."""
+    """Return the logs of this boot; a missing log counts as empty, and the verifier decides about that."""
     return EventLogs(
         firmware=_content(config.logs.firmware),
         userspace=_content(config.logs.userspace),
@@ -348,14 +351,14 @@ def _content(path: Path, *, limit: int = _LOG_LIMIT) -> bytes:
     return read_bytes(path, limit=limit) if path.exists() else b""
 
 
-def _own_disk(config: NodeConfig, machine: Machine, params: Mapping[str, Any]) -> PartingDisk | None:
-    """Return the state disk of a machine that has or drew an id for one, None where nothing can be on it."""
+def _own_disk(config: NodeConfig, machine: Machine, params: Mapping[str, Any]) -> DestroyedDisk | None:
+    """Return the state disk of a machine that has an id for it, None if the disk cannot be in use."""
     settings = _disk_settings(params)
     disk_id = known_disk_id(NodeJournal(clock=machine.clock))
     if settings is None or not disk_id:
         return None
     role = Role.CONTROL_PLANE if is_control_plane(machine) else Role.WORKER
-    return PartingDisk(settings, tcti=config.tcti, role=role, disk_id=disk_id, runner=machine.runner)
+    return DestroyedDisk(settings, tcti=config.tcti, role=role, disk_id=disk_id, runner=machine.runner)
 
 
 def _disk_settings(params: Mapping[str, Any]) -> DiskSettings | None:
@@ -367,23 +370,23 @@ def _disk_settings(params: Mapping[str, Any]) -> DiskSettings | None:
 
 
 def _absent(config: NodeConfig, machine: Machine, params: Mapping[str, Any], *, check_mode: bool) -> Result:
-    """Take Kubernetes off the machine, then let go of its disk, which nobody uses any more, then of our own files."""
+    """Remove Kubernetes, then destroy the state disk, which is unused by then, then remove our own files."""
     reset = Reset(machine, cri_socket=params["cri_socket"])
     wipe = Wipe(machine.paths.root)
     disk = _own_disk(config, machine, params)
     left, keys = reset.plan(), wipe.plan()
-    parting = disk.plan() if disk else ()
+    destroying = disk.plan() if disk else ()
     warnings: tuple[str, ...] = ()
     if not check_mode:
         if left:
             warnings = reset.apply(left)
-        if disk and parting:
+        if disk and destroying:
             disk.apply()
         wipe.apply(keys)
     names = [*(str(path) for path in left.paths), *(str(path) for path in keys)]
-    names += [disk.device.removeprefix("/")] if disk and parting else []
+    names += [disk.device.removeprefix("/")] if disk and destroying else []
     return Result(
-        changed=bool(left or keys or parting),
+        changed=bool(left or keys or destroying),
         values={
             "planned": names,
             "steps": [],

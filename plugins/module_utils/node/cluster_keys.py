@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A control plane takes the cluster's keys: compare → keep under the TPM → lock."""
+"""A control plane receives the cluster's keys: compare → store sealed by the TPM → lock."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Sealer_contra = TypeVar("Sealer_contra", contravariant=True)
 
 
 class Keeper(Protocol[Sealer_contra]):
-    """Keeps the keys of a cluster at rest and opened (`keys.wrap.KeyStore`)."""
+    """Stores the keys of a cluster, at rest and opened (`keyservice.wrap.KeyStore`)."""
 
     def write(self, bundle: KeyBundle, sealer: Sealer_contra, *, pcrs: Mapping[int, bytes]) -> bool:
-        """Keep ``bundle``, sealed to ``pcrs``; return whether anything changed."""
+        """Store ``bundle``, sealed to ``pcrs``; return whether anything changed."""
 
     def opened(self) -> KeyBundle | None:
         """Return the opened copy of this boot, or None."""
@@ -51,12 +51,14 @@ def take_keys(
     judged: Mapping[int, bytes],
     clock: Clock | None = None,
 ) -> tuple[Step, ...]:
-    """Keep ``bundle`` on this machine and lock it to its cluster; return what was done (nothing on a repetition).
+    """Store ``bundle`` on this machine and lock it to its cluster.
+
+    Return the executed steps (none on a repetition).
 
     1. to 3. of `keep_keys`.
     4. The lock is taken.
 
-    The caller owes to have verified the machine and to discard the bundle.
+    The caller must have verified the machine, and must discard the bundle.
     """
     time = clock or SystemClock()
 
@@ -78,14 +80,16 @@ def keep_keys(
     lock: NodeLock,
     judged: Mapping[int, bytes],
 ) -> bool:
-    """Keep ``bundle`` on this machine, at init and when it joins as a control plane; return whether anything changed.
+    """Store ``bundle`` on this machine, at init or when it joins as a control plane.
 
-    1. The bundle is of the cluster that this machine's configuration names. CLUSTER_ID_MISMATCH
+    Return whether anything changed.
+
+    1. The bundle belongs to the cluster that this machine's configuration names. CLUSTER_ID_MISMATCH
     2. The machine is unlocked or locked to that cluster. NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER
-    3. The keys rest under the ``judged`` register values and the unlocked lock register.
+    3. The keys are sealed to the ``judged`` register values and the unlocked lock register.
 
-    A machine that is locked already must have the keys opened: sealing them again needs the unlocked register, so
-    STATE_CHANGED says to reboot first.
+    A machine that is already locked must hold the opened keys. Sealing needs the unlocked register, so otherwise
+    STATE_CHANGED is raised, and the machine has to be rebooted first.
     """
     require_own_cluster(bundle, config)  # 1
     reading = lock.read()
@@ -131,7 +135,7 @@ def _step(name: str, title: str, clock: Clock, action: Callable[[], bool]) -> li
 
 
 def run_cluster_keys(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Open the sealed keys of the cluster and take them: keep them under the TPM, then lock."""
+    """Open the sealed keys of the cluster, store them sealed by the TPM, then lock the machine."""
     config = load_node_config(params["node_config"])
     kept = AnswerStore().take(params["handle"])
     bundle = KeyBundle.from_bytes(kept.open(decode(params["sealed"], "sealed")))

@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`/etc/attested/node.yml`: what a node knows of itself and of its cluster before it asks anybody.
+"""`/etc/attested/node.yml`: what a node knows of itself and of its cluster before the first request.
 
-Written by the role `node_runtime` from the site. Nothing in it is secret, and nothing in it is believed by others: a
-node that was led to another cluster gets nothing of this one. A machine that boots from the signed site measures its
-digest before the first request, and a profile may name the accepted ones (``nodeConfigs``); on the other roads it is
-not measured (docs/adr/0053).
+The role `node_runtime` writes it from the site. It holds no secret, and no service trusts it: a node that was sent to
+another cluster gets nothing of this one. A machine that boots from the signed site measures the file's digest before
+the first request, and a profile may list the accepted digests (``nodeConfigs``). A machine that joins by the
+bootstrapper or a playbook does not measure it (docs/adr/0053).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _COMMAND_LINE = "/proc/cmdline"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLogPaths:
-    """Where the two logs of the boot lie: the firmware's (TCG) and systemd's (JSON-seq).
+    """The paths of the two event logs of the boot: the firmware's (TCG) and systemd's (JSON-seq).
 
-    ``command_line`` is the kernel's command line as text; a verifier shows it where its hash is in the firmware's log.
+    ``command_line`` is the kernel's command line as text; a verifier shows it if its hash is in the firmware's log.
     """
 
     firmware: Path
@@ -55,10 +55,10 @@ class EventLogPaths:
 class NodeConfig:
     """The node's configuration.
 
-    ``cluster_id`` is 32 bytes, ``endpoints`` are (host, port) of join services or of balancers before them, in any
-    order, ``join_ca`` is the pinned certificate in PEM (two while the CA is being replaced), ``tcti`` says how the TPM
-    is reached. ``source`` is the repository that the machine boots from, None where an admin's playbook or the
-    bootstrapper makes a node of it.
+    ``cluster_id`` is 32 bytes. ``endpoints`` are (host, port) of join services or of load balancers, in any order.
+    ``join_ca`` is the pinned certificate in PEM (two while the CA is being replaced), ``tcti`` the address of the TPM.
+    ``source`` is the repository that the machine boots from, None if an admin's playbook or the bootstrapper makes a
+    node of the machine.
     """
 
     name: str
@@ -72,15 +72,18 @@ class NodeConfig:
 
 
 def load_node_config(path: str | Path = DEFAULT_PATH) -> NodeConfig:
-    """Read the configuration at ``path``; raises FILE_UNUSABLE or NODE_CONFIG_MALFORMED with every problem."""
+    """Read the configuration at ``path``.
+
+    Raises FILE_UNUSABLE or NODE_CONFIG_MALFORMED with every problem.
+    """
     return parse_node_config(read_bytes(path, limit=_LIMIT), where=str(path))
 
 
 def parse_node_config(data: bytes, *, where: str = DEFAULT_PATH) -> NodeConfig:
-    """Return the configuration in ``data``; raises NODE_CONFIG_MALFORMED naming every problem found."""
+    """Return the configuration in ``data``; raises NODE_CONFIG_MALFORMED, which names every problem."""
     try:
         (body,) = load_documents(data.decode())
-    except ValueError as error:  # two documents and none at all among them
+    except ValueError as error:  # also if there is no document, or more than one
         raise _malformed(where, ["expected one document of plain YAML, got something else"]) from error
     if problems := _problems(body):
         raise _malformed(where, problems)

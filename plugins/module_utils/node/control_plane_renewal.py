@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The renewal of a control plane's own certificates on this machine: for the program, the timer and the module."""
+"""The renewal of a control plane's own certificates, used by the program, its timer and the module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewedControlPlane:
-    """What was planned, what was done (nothing in check mode), and the certificates as they are now."""
+    """The plan, the executed steps (none in check mode), and the present certificates."""
 
     plan: RenewalPlan
     steps: tuple[Step, ...]
@@ -41,9 +41,9 @@ class RenewedControlPlane:
 def renew_control_plane(
     config: str | Path, *, at_once: bool, check: bool, log: Callable[[str], None] | None = None
 ) -> RenewedControlPlane:
-    """Renew what is due of this control plane, or everything ``at_once``; in ``check`` mode only plan it.
+    """Renew the due certificates of this control plane, or all ``at_once``.
 
-    Raises as `ControlPlaneRenewal` does; that a CA ends soon is in the plan.
+    In ``check`` mode only plan it. Raises as `ControlPlaneRenewal`. The plan names each CA that ends soon.
     """
     node = load_node_config(config).name
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
@@ -64,8 +64,8 @@ def renew_on(
     check: bool,
     log: Callable[[str], None] | None = None,
 ) -> RenewedControlPlane:
-    """Renew on ``machine``, which is ``node`` to the cluster."""
-    read_leaves(machine.paths)  # a worker has no manifest to find the API by
+    """Renew the certificates of ``machine``, whose Node is ``node``."""
+    read_leaves(machine.paths)  # raises on a worker, which has no manifest that names the API server
     api = local_api(machine, credential)
     renewal = ControlPlaneRenewal(
         machine,
@@ -80,13 +80,16 @@ def renew_on(
 
 
 def run_control_plane(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `control_plane_certificates` is asked for."""
+    """Execute the module `control_plane_certificates`."""
     done = renew_control_plane(params["node_config"], at_once=params["at_once"], check=check_mode)
     return result_of(done, check_mode=check_mode)
 
 
 def result_of(done: RenewedControlPlane, *, check_mode: bool) -> Result:
-    """Return the module's result; raises CONTROL_PLANE_CA_ENDS after the renewal, in check mode it is a warning."""
+    """Return the module's result.
+
+    If a CA ends soon, raises CONTROL_PLANE_CA_ENDS, or only warns in check mode.
+    """
     if not check_mode:
         done.plan.require_lasting()
     names = [leaf.certificate.name for leaf in done.plan.due]

@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `control_plane_settings`: what a site says of a control plane, made so on one that runs.
+"""The work of the module `control_plane_settings`: apply the site's settings to a running control plane.
 
-Arguments of its programs, authenticators of its API server, and what that enforces on Pods and Services.
-A new cluster has the last from its first start (`kubeadm/render.py`), a further control plane from its ticket.
-A program whose arguments change is started anew, one after the other and on one control plane at a time. kubeadm's
-configuration is changed at the end, so that no later control plane is made with arguments that no program took.
+The settings are arguments of its components, authenticators of its API server, and admission of Pods and Services.
+A new cluster has the admission from its first start (`kubeadm/render.py`), a further control plane from its ticket.
+A component whose arguments change is restarted, one component after the other, on one control plane at a time.
+kubeadm's configuration is changed last, so that later control planes get only arguments that the components accepted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _LIMIT = 1 << 20
 _MODE = 0o644
 _TAKEN_SECONDS = 90.0
-"""An API server looks at its file once a minute, where it was not told of a change at once."""
+"""An API server reads its file once a minute if it missed the notification of a change."""
 _LOOK_SECONDS = 1.0
 _USED = re.compile(
     r'^apiserver_authentication_config_controller_last_config_info\{[^}\n]*\bhash="sha256:([0-9a-f]{64})"[^}\n]*\} 1$',
@@ -66,7 +66,7 @@ _FAILURES = re.compile(
 
 
 class PlaneSettings:
-    """One control plane: the arguments of its programs, its API server's authentication, what later ones are told."""
+    """The arguments and authenticators of one control plane, and the arguments of later control planes."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PlaneSettings:
         metrics: Callable[[], str],
         clock: Clock,
     ) -> None:
-        """Keep them; ``metrics`` are those of this machine's API server."""
+        """Store the collaborators; ``metrics`` returns the metrics of this machine's API server."""
         self._paths = paths
         self._pods = pods
         self._kubectl = kubectl
@@ -87,7 +87,7 @@ class PlaneSettings:
         self._clock = clock
 
     def differs(self, arguments: Mapping[str, Mapping[str, str]] | None, authentication: bytes | None) -> list[str]:
-        """Return what is to change, a line each; None is what the site says nothing of.
+        """Return the necessary changes, one line each; None stands for a setting that the site does not have.
 
         Raises CONTROL_PLANE_MANIFEST_MALFORMED, KUBECTL_FAILED.
         """
@@ -104,10 +104,10 @@ class PlaneSettings:
         return found
 
     def place(self, arguments: Mapping[str, Mapping[str, str]] | None, authentication: bytes | None) -> None:
-        """Make it so, one program after the other; what was interrupted is done again.
+        """Apply the settings, one component after the other; an interrupted run can be repeated.
 
-        Raises also CONTROL_PLANE_COMPONENT_UNHEALTHY, after which that program has its arguments of before, and
-        CONFIG_INVALID where the API server refuses the authenticators, which it then never used.
+        Also raises CONTROL_PLANE_COMPONENT_UNHEALTHY, after which the component has its earlier arguments, and
+        CONFIG_INVALID if the API server refuses the authenticators, after which it uses the earlier ones.
         """
         self._turns.take()
         try:
@@ -130,11 +130,11 @@ class PlaneSettings:
         return changes_of(component, present, arguments.get(component, {}), before=self._given(component))
 
     def _given(self, component: str) -> tuple[str, ...]:
-        """Return the names of the arguments that the site ever gave here, as far as they may still be there."""
+        """Return the names of the recorded arguments, which the site has set here and which may still be set."""
         return tuple(_record(self._paths.site_arguments).get(component, ()))
 
     def _remember(self, component: str, arguments: Mapping[str, Mapping[str, str]]) -> None:
-        """Write down what is given, before a program gets it; what is taken away stays until it is gone."""
+        """Record the arguments before a component gets them; a removed argument stays recorded until it is removed."""
         record = _record(self._paths.site_arguments)
         present = self._pods.arguments(component)
         still = {name for name in record.get(component, ()) if name in present}
@@ -147,7 +147,7 @@ class PlaneSettings:
         return read_bytes(place, limit=_LIMIT) if place.exists() else b""
 
     def _authenticate(self, wanted: bytes) -> None:
-        """Write the file and wait until the API server uses it; else the file of before is put back."""
+        """Write the file and wait until the API server uses it; on a failure restore the earlier file."""
         place, before = authentication_path(self._paths), self._authentication()
         failures = _failures(self._metrics())
         write_atomic(place, wanted, mode=_MODE)
@@ -165,28 +165,28 @@ class PlaneSettings:
                 return
             if _failures(metrics) > failures:
                 raise SiteError(
-                    f"the API server does not take {AUTHENTICATORS}: it refuses them, or does not reach an issuer "
-                    "within a minute; its log says which (/var/log/pods on the node)",
+                    f"the API server does not use {AUTHENTICATORS}: it refuses them, or does not reach an issuer "
+                    "within a minute; its log names the cause (/var/log/pods on the node)",
                     reason=Reason.CONFIG_INVALID,
                 )
             self._clock.sleep(_LOOK_SECONDS)
         raise SiteError(
-            f"the API server does not take {AUTHENTICATORS} within {_TAKEN_SECONDS:g} s", reason=Reason.CONFIG_INVALID
+            f"the API server does not use {AUTHENTICATORS} within {_TAKEN_SECONDS:g} s", reason=Reason.CONFIG_INVALID
         )
 
 
 class PlaneAdmission:
-    """What the API server of one control plane enforces on Pods and Services, and what later control planes get."""
+    """The admission of Pods and Services on one control plane, and the admission of later control planes."""
 
     def __init__(self, paths: KubernetesPaths, pods: StaticPods, kubectl: Kubectl, *, turns: Turns) -> None:
-        """Keep them."""
+        """Store the collaborators."""
         self._paths = paths
         self._pods = pods
         self._kubectl = kubectl
         self._turns = turns
 
     def differs(self, wanted: PodSecurity) -> tuple[str, ...]:
-        """Return what is to change, a line each; raises ADMISSION_FOREIGN, KUBECTL_FAILED."""
+        """Return the necessary changes, one line each; raises ADMISSION_FOREIGN, KUBECTL_FAILED."""
         named = f"Pods are held to {wanted.level}, but for {', '.join(wanted.namespaces)}"
         found = []
         if not self._has(wanted):
@@ -196,9 +196,10 @@ class PlaneAdmission:
         return tuple(found)
 
     def place(self, wanted: PodSecurity) -> None:
-        """Make it so; raises also CONTROL_PLANE_COMPONENT_UNHEALTHY, after which everything here is as it was.
+        """Apply the admission.
 
-        Later control planes get it first. An interrupted run is done again, since only its end is recorded.
+        Also raises CONTROL_PLANE_COMPONENT_UNHEALTHY, after which this machine has its earlier state. The configuration
+        of later control planes is changed first. An interrupted run is repeated, because only its end is recorded.
         """
         self._turns.take()
         try:
@@ -244,7 +245,7 @@ def _failures(metrics: str) -> float:
 
 
 def _record(path: Path) -> dict[str, list[str]]:
-    """Return the names by component; a record that somebody broke is none."""
+    """Return the recorded names by component; a damaged record counts as empty."""
     try:
         found: dict[str, list[str]] = load_json(read_bytes(path, limit=_LIMIT)) if path.exists() else {}
     except ValueError:
@@ -253,7 +254,7 @@ def _record(path: Path) -> dict[str, list[str]]:
 
 
 def run_control_plane_settings(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `control_plane_settings` is asked for; raises also OPTION_INVALID."""
+    """Execute the module `control_plane_settings`; also raises OPTION_INVALID."""
     given, authenticators, level = params["arguments"], params["authenticators"], params["pod_security"]
     arguments = None if given is None else parse_arguments(given)
     authentication = None if authenticators is None else authentication_file(authenticators)

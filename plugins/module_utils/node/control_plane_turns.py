@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A control plane's turn to start anew, by the Lease that those which join take too, and its API server."""
+"""A control plane's turn to restart components, and its API server.
+
+The turn is the Lease that joining control planes also take.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +43,24 @@ FREE_SECONDS = 60.0
 _PAUSE_SECONDS = 5.0
 _LIMIT = 1 << 20
 _PASSES = frozenset({Reason.API_CONFLICT, Reason.API_FORBIDDEN, Reason.API_UNAVAILABLE, Reason.CONTROL_PLANE_JOIN_BUSY})
-"""An API server that has just started forbids for a moment what it allows."""
+"""Reasons that pass by themselves. An API server that has just started may answer 403 before RBAC is loaded."""
 
 
 class AdminCredential:
-    """The credential of admin.conf as files on tmpfs; it is read at each call, because its renewal replaces it."""
+    """The credential of admin.conf as files on tmpfs.
+
+    It is read at each call, because a renewal replaces it.
+    """
 
     def __init__(self, paths: KubernetesPaths, directory: Path) -> None:
-        """Keep where admin.conf lies and the directory, root's own, that the files are written to."""
+        """Store the paths; the files are written to ``directory``, which belongs to root."""
         self._paths = paths
         self._directory = directory
         self._digest = b""
         self._serial = 0
 
     def current(self) -> CredentialFiles:
-        """Return the files; raises KUBECONFIG_MALFORMED."""
+        """Write the files if admin.conf has changed, and return them; raises KUBECONFIG_MALFORMED."""
         data = read_bytes(self._paths.admin_config, limit=_LIMIT)
         certificate, key = self._directory / "admin.crt", self._directory / "admin.key"
         digest = hashlib.sha256(data).digest()
@@ -80,7 +86,7 @@ class AdminCredential:
 
 
 def local_api(machine: Machine, credential: Credential) -> ApiGateway:
-    """Return the API server of this machine, at the address that its manifest names."""
+    """Return a gateway to the API server of this machine, at the address in its manifest."""
     probe = probe_of(read_bytes(machine.paths.kubernetes / "manifests/kube-apiserver.yaml", limit=_LIMIT))
     host = f"[{probe.host}]" if ":" in probe.host else probe.host
     return ApiGateway(server=f"https://{host}:{probe.port}", ca_file=machine.paths.ca, credential=credential)
@@ -90,9 +96,9 @@ class ControlPlaneTurns:
     """The turn of one control plane, held by the name of its Node."""
 
     def __init__(self, api: TurnApi, *, node: str, clock: Clock, holder: str = "") -> None:
-        """Keep where the Lease is; no identity has such a name, so no key service ends the turn of this holder.
+        """Take the Lease by ``api``; the holder is no identity's name, so no key service ends its turn.
 
-        ``holder``: a playbook's, which has the turn from before until after this and frees it itself.
+        ``holder`` is the holder name of a playbook that took the turn before this object and frees it afterwards.
         """
         self._turns = JoinTurns(api, clock=clock, freed=lambda _holder: None)
         self._holder = holder or f"renewal.{node}"
@@ -100,11 +106,11 @@ class ControlPlaneTurns:
         self._clock = clock
 
     def take(self) -> None:
-        """Take the turn or keep it; another one's is waited for, five minutes long."""
+        """Take or renew the turn; wait up to five minutes while another holder has it."""
         ask_again(lambda: self._turns.take(self._holder), pause=_pause, clock=self._clock, wait_seconds=TAKE_SECONDS)
 
     def free(self) -> None:
-        """Free the turn; where the API does not hear it, it ends by time."""
+        """Free the turn; if the API is unreachable, the turn expires by itself."""
         if self._lent:
             return
         with contextlib.suppress(AttestedError):
@@ -119,7 +125,7 @@ def _pause(error: AttestedError) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPlane:
-    """What a module needs to change a running control plane: this machine, its pods, its kubectl and its turn."""
+    """The collaborators that change a running control plane: machine, static Pods, kubectl and turn."""
 
     machine: Machine
     pods: StaticPods
@@ -129,7 +135,10 @@ class RunningPlane:
 
 @contextlib.contextmanager
 def running_plane(node_config: str) -> Iterator[RunningPlane]:
-    """Give this control plane to one process at a time; the admin's credential is on tmpfs until the block ends."""
+    """Yield this control plane to one process at a time.
+
+    The admin's credential is on tmpfs until the block ends.
+    """
     node = load_node_config(node_config).name
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     with alone(CONTROL_PLANE_DIRECTORY):

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent disk-health`: says on this node's own Node whether its state disk is sound (docs/adr/0049).
+"""`attested-agent disk-health`: sets a condition of this machine's Node if the state disk is corrupt (docs/adr/0049).
 
-A systemd timer runs it. It reads the kernel's log and nothing of the disk.
+A systemd timer runs it. It reads only the kernel's log, not the disk.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ CONDITION = "StateDiskCorrupt"
 CORRUPT = "SectorCorrupt"
 SOUND = "NoCorruption"
 REPORT_AGAIN = timedelta(minutes=5)
-"""As often as a kubelet tells its own conditions: a Node that was made anew has ours again by then."""
+"""As often as a kubelet reports its own conditions, so that a Node that was deleted and recreated gets ours again."""
 
 
 class NodeConditions(Protocol):
-    """The Node of this machine, by the kubelet's own credential (`kubeadm.KubeconfigNodeWriter`)."""
+    """The conditions of a Node, by the kubelet's own credential (`kubeadm.api`)."""
 
     def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
-        """Return the conditions of Node ``name``, None where there is no such Node."""
+        """Return the conditions of Node ``name``, None if the Node does not exist."""
 
     def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
-        """Write one of them; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
+        """Write one condition; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
 
 
 def plan_condition(found: Sequence[Mapping[str, Any]], seen: Seen, *, now: datetime) -> dict[str, Any]:
-    """Return the condition that says what was ``seen``; ``found`` are those that the Node has."""
+    """Return the condition for the damage ``seen``; ``found`` are the present conditions of the Node."""
     was: Mapping[str, Any] = next((one for one in found if one["type"] == CONDITION), {})
     status = "True" if seen.damage else "False"
     since = was.get("lastTransitionTime") if was.get("status") == status else None
@@ -65,15 +65,15 @@ def plan_condition(found: Sequence[Mapping[str, Any]], seen: Seen, *, now: datet
 
 def _message(seen: Seen) -> str:
     if not seen.damage:
-        return "no sector of the state disk that was read in this boot failed; next: nothing"
+        return "no read of the state disk has failed in this boot; next: nothing"
     return (
         f"{seen.damage} of the state disk did not read as written, the last found at {shown_time(seen.found_at)}; "
-        f"who asks for one gets an error; next: attested explain {Reason.STATE_DISK_CORRUPT.name}"
+        f"each read of them fails; next: attested explain {Reason.STATE_DISK_CORRUPT.name}"
     )
 
 
 class DiskHealth:
-    """What was seen of the disk, and the Node that says so."""
+    """Reports damage of the state disk as a condition of the machine's Node."""
 
     def __init__(
         self,
@@ -85,7 +85,10 @@ class DiskHealth:
         clock: Clock,
         log: Callable[[str], None],
     ) -> None:
-        """Speak for Node ``name``; ``say`` hears what changed."""
+        """Report for Node ``name``.
+
+        ``look`` returns the damage in the kernel's log, ``log`` receives each change.
+        """
         self._name = name
         self._look = look
         self._node = node
@@ -94,9 +97,10 @@ class DiskHealth:
         self._log = log
 
     def run(self) -> Seen:
-        """Look once, and tell what is new, or what was told some minutes ago; raises what kept it from that.
+        """Look once and report new damage, or report again after some minutes.
 
-        What was found is kept before anybody is told: the cluster may be away, or the credential be among what is lost.
+        Raises what prevented the report. The damage is saved before it is reported: the cluster may be unreachable, or
+        the credential unreadable.
         """
         now = self._clock.now()
         was = self._record.load()
@@ -120,7 +124,10 @@ class DiskHealth:
 
 
 def _is_fresh(seen: Seen, now: datetime) -> bool:
-    """Whether the cluster was told lately; a clock that was set back makes nobody wait."""
+    """Return whether the last report is recent.
+
+    A report from the future counts as old, since a clock may be set back.
+    """
     return seen.reported_at is not None and timedelta() <= now - seen.reported_at < REPORT_AGAIN
 
 
@@ -131,7 +138,7 @@ def _log(text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 whatever was seen, or 1 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-agent disk-health", description="Say on this node's own Node whether its state disk is sound."
+        prog="attested-agent disk-health", description="Report on this machine's Node whether its state disk is sound."
     )
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     options = parser.parse_args(argv)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was seen of the state disk in this boot, and when the cluster was told; on tmpfs, so it ends with the boot.
+"""The damage of the state disk seen in this boot, and when it was reported; on tmpfs, so it ends with the boot.
 
-The kernel's log is a ring: what it has forgotten is still here.
+The kernel's log is a ring buffer. This record keeps damage that the log has already dropped.
 """
 
 from __future__ import annotations
@@ -30,41 +30,44 @@ _LIMIT = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Damage of this boot, when the last of it was found, and when the cluster was told so (None: not yet)."""
+    """Damage of this boot, when the last of it was found, and when it was reported (None: not yet)."""
 
     damage: Damage = _NOTHING
     found_at: datetime | None = None
     reported_at: datetime | None = None
 
     def with_found(self, damage: Damage, *, now: datetime) -> Seen:
-        """Return what is known when ``damage`` is seen ``now``: where some of it is new, nobody was told yet."""
+        """Return the state after ``damage`` was seen ``now``.
+
+        If some of it is new, it counts as not yet reported.
+        """
         more = self.damage.with_more(damage)
         return self if more == self.damage else Seen(damage=more, found_at=now)
 
     def reported(self, *, now: datetime) -> Seen:
-        """Return the same, told ``now``."""
+        """Return the same damage, reported ``now``."""
         return replace(self, reported_at=now)
 
     def error(self) -> DiskError | None:
-        """Return what is wrong with the disk as an error, None where nothing is."""
+        """Return the damage as an error, None if there is none."""
         if not self.damage:
             return None
         return DiskError(
-            f"expected each sector of the state disk as it was written, got {self.damage} of another "
+            f"expected each sector of the state disk as it was written, got {self.damage} with other "
             f"content, the lowest {self.damage.sectors[0]}",
             reason=Reason.STATE_DISK_CORRUPT,
         )
 
 
 class DiskRecord:
-    """The file of it; `attested-disk-health` writes it, who asks for the status reads it."""
+    """The file of the record; `attested-disk-health` writes it, the node's status reads it."""
 
     def __init__(self, path: Path = PATH) -> None:
-        """Keep the path."""
+        """Store the path."""
         self._path = path
 
     def load(self) -> Seen:
-        """Return what was seen in this boot: nothing where there is no file, or it is not one of ours."""
+        """Return the damage seen in this boot; a missing or unknown file counts as no damage."""
         if not self._path.exists():
             return Seen()
         try:
@@ -74,7 +77,7 @@ class DiskRecord:
             return Seen()
 
     def save(self, seen: Seen) -> None:
-        """Keep ``seen``; raises FILE_UNUSABLE."""
+        """Write ``seen``; raises FILE_UNUSABLE."""
         body = {
             "version": _VERSION,
             "sectors": list(seen.damage.sectors),

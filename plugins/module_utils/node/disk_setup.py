@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state disk of the machine that an init makes the first control plane of (docs/adr/0048).
+"""The state disk of the founder, the machine that init makes the first control plane (docs/adr/0048).
 
-Nobody can have assigned an id to it: the machine draws one before it formats. After a reset it comes back by that id as
-any node does, which is why its journal learns it once the init is over.
+No cluster exists that could assign a disk id, so the machine draws one before it formats the disk. After a reset it
+asks for the key of that id like any node, so the id is written to its journal once the init is over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 REPORT_SECONDS = 20.0
-"""A wipe takes hours on a large disk, and an admin who hears nothing for minutes gives up."""
+"""How often progress is reported: a wipe takes hours on a large disk, and silence would look like a failure."""
 
 
 def _no_progress() -> Mapping[str, int]:
@@ -39,7 +39,10 @@ def _no_progress() -> Mapping[str, int]:
 def followed(
     progress: Callable[[], Mapping[str, int]], report: Callable[[str], None], *, seconds: float = REPORT_SECONDS
 ) -> Iterator[None]:
-    """Say every ``seconds`` how far the wipe is, as long as the block lasts and there is one."""
+    """Report the progress of a wipe every ``seconds`` as long as the block lasts.
+
+    Report nothing if none runs.
+    """
     ended = threading.Event()
 
     def follow() -> None:
@@ -58,17 +61,20 @@ def followed(
 
 
 class FoundersDisk(Protocol):
-    """What a founder needs of the disk."""
+    """The founder's operations on its state disk."""
 
     def open(self, bundle: KeyBundle, *, report: Callable[[str], None]) -> None:
-        """Open the disk, made before if nobody has used it, which ``report`` hears of; raises STATE_DISK_…, LUKS_…."""
+        """Open the disk, and format an unused one first; ``report`` gets the progress.
+
+        Raises STATE_DISK_…, LUKS_….
+        """
 
     def settle(self) -> None:
-        """Let the node's journal know the disk, once the cluster is made."""
+        """Write the disk's id to the node's journal, once the cluster is made."""
 
 
 class FoundingDisk:
-    """The disk that a site names for the machine, under the leading key of the bundle that an init brings."""
+    """The disk that the site names for this machine, encrypted with the leading key of the init's bundle."""
 
     def __init__(
         self,
@@ -80,7 +86,7 @@ class FoundingDisk:
         note: FounderDisk | None = None,
         progress: Callable[[], Mapping[str, int]] = _no_progress,
     ) -> None:
-        """Open ``disk``; ``random`` draws its id, which is kept in ``note``; ``progress`` as of `wipe_progress`."""
+        """Open ``disk``; ``random`` draws its id, which ``note`` stores; ``progress`` is `wipe_progress`."""
         self._disk = disk
         self._machine = machine
         self._journal = journal
@@ -89,22 +95,22 @@ class FoundingDisk:
         self._progress = progress
 
     def open(self, bundle: KeyBundle, *, report: Callable[[str], None]) -> None:
-        """Open it. A reset in the middle of an init finds the volume as it was: a known one is never made anew."""
+        """Open the disk. A volume that is known from an interrupted init is never formatted again."""
         disk = self._note.drawn(self._random)
         key, *_others = bundle.ring.disk_keys(disk)
         with followed(self._progress, report):
             self._disk.open(disk_id=disk.uuid, key=key, member=False)
 
     def settle(self) -> None:
-        """Write disk and phase into the journal of a machine whose init has ended; else change nothing."""
+        """Write disk id and phase to the journal if the init of this machine has ended; else change nothing."""
         settle_founder(self._machine, self._journal, note=self._note)
 
 
 def settle_founder(machine: Machine, journal: NodeJournal, *, note: FounderDisk | None = None) -> None:
-    """Let the journal say that the machine that made its cluster is a node with the disk that it drew an id for.
+    """Record a founder in its journal as joined, with the disk id that it drew.
 
-    A machine of another way, without a disk, or whose init has not ended is left as it is. Raises DISK_ID_MALFORMED,
-    NODE_JOURNAL_MALFORMED.
+    Changes nothing on a machine that joined, that has no state disk, or whose init has not ended. Raises
+    DISK_ID_MALFORMED, NODE_JOURNAL_MALFORMED.
     """
     disk = (note or FounderDisk()).load()
     if disk is None or not is_founded(machine):
@@ -115,7 +121,7 @@ def settle_founder(machine: Machine, journal: NodeJournal, *, note: FounderDisk 
 
 
 def is_founded(machine: Machine) -> bool:
-    """Say whether an init has come to its end on this machine."""
+    """Return whether an init has ended on this machine."""
     progress = machine.journal.load()
     if progress is None or progress.operation != "init":
         return False

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rotation of the encryption key for Secrets on one control plane: what it has, one phase, the rewrite."""
+"""The rotation of the encryption key for Secrets on one control plane: read keys, execute a phase, rewrite Secrets."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ _PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 
 def inspect_keys(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which keys this control plane has; raises what `PlaneEncryption.observe` raises."""
+    """Return the keys of this control plane; raises as `PlaneEncryption.observe`."""
     return show_keys(plane_encryption(params).observe(name=load_node_config(params["node_config"]).name))
 
 
 def inspect_cluster(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which nodes the cluster has, its time, and for a rotation of the key how many Secrets are under which."""
+    """Return the nodes of the cluster and the time.
+
+    A rotation of the encryption key also gets the number of Secrets per key.
+    """
     nodes = Kubectl.of_a_module(params["kubeconfig"]).read(("nodes",))
     stored = survey(EtcdGateway.local(KubernetesPaths())).counts if params["kind"] == "encryption_key" else {}
     planes = [one for one in nodes if _PLANE_LABEL in one["metadata"].get("labels", {})]
@@ -47,7 +50,7 @@ def inspect_cluster(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change_keys(step: Step, params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Make a key, or put those of this control plane in an order; raises what `PlaneEncryption` raises."""
+    """Make a key, or set the order of this control plane's keys; raises as `PlaneEncryption`."""
     plane = plane_encryption(params)
     if RotationPhase(step.phase) is RotationPhase.MAKE:
         return Result(changed=True, values={} if check_mode else {"made": plane.make(random=SystemRandom())})
@@ -59,7 +62,7 @@ def change_keys(step: Step, params: Mapping[str, Any], check_mode: bool) -> Resu
 
 
 def run_stored_secrets(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Write Secrets again that another key closes, up to ``most``; raises what `rewrite` raises."""
+    """Rewrite up to ``most`` Secrets that are encrypted with another key; raises as `rewrite`."""
     etcd = EtcdGateway.local(KubernetesPaths())
     if check_mode:
         found = survey(etcd)
@@ -70,7 +73,7 @@ def run_stored_secrets(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def plane_encryption(params: Mapping[str, Any]) -> PlaneEncryption:
-    """Return the file of this control plane and the API server that uses it."""
+    """Return the encryption configuration of this control plane, with the API server that uses it."""
     paths, kubectl = KubernetesPaths(), Kubectl.of_a_module(params["kubeconfig"])
     return PlaneEncryption(paths, ApiServer(paths, kubectl, clock=SystemClock()))
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module `etcd_snapshot` does on a control plane: a backup of etcd, and etcd out of a backup.
+"""The work of the module `etcd_snapshot` on a control plane: back up etcd, and restore etcd from a backup.
 
 `attested-agent backup` writes the same backups into a directory of the control plane; a timer may run it.
 """
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 
 CERTIFICATES = "/etc/kubernetes/pki/etcd"
 COMPONENTS = (API_SERVER, ETCD)
-"""In the order in which they stop."""
+"""The static Pods that a restore stops, in this order."""
 
 _FETCHED_BY_ANYBODY = 0o644
-"""It is encrypted, and the user of the connection, who may not be root, fetches it."""
+"""The file is encrypted, and the user of the ssh connection, which may not be root, fetches it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """The machine: its configuration, its programs, and where its files lie."""
+    """This control plane: its configuration, its programs, and the paths of its files."""
 
     config: NodeConfig
     tools: EtcdTools
@@ -63,7 +63,7 @@ class ControlPlane:
 
     @classmethod
     def here(cls, node_config: str, *, certificates: str = CERTIFICATES, endpoint: str = LOCAL) -> ControlPlane:
-        """Return the one that this program runs on."""
+        """Return the control plane that this program runs on."""
         runner, clock = SystemRunner(), SystemClock()
         tools = EtcdTools(
             runner=runner, starter=runner, clock=clock, certificates=Path(certificates), endpoint=endpoint
@@ -72,7 +72,7 @@ class ControlPlane:
 
     @property
     def data(self) -> Path:
-        """The directory of etcd, on the state disk where there is one."""
+        """The directory of etcd, on the state disk if the machine has one."""
         return self.paths.root / "var/lib/etcd"
 
     def authorities(self) -> dict[str, list[str]]:
@@ -80,13 +80,16 @@ class ControlPlane:
         return {name: sorted(split(read_bytes(self.paths.root / path))) for name, path in AUTHORITIES.items()}
 
     def kubernetes_version(self) -> str:
-        """Return the version of the installed kubeadm, which is that of the cluster."""
+        """Return the version of the installed kubeadm, which is the version of the cluster."""
         output = self.runner.run(["kubeadm", "version", "--output=short"]).stdout.decode("ascii", "replace")
         return output.strip().removeprefix("v")
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Write a backup, restore one, or stop what a restore leaves behind; raises its refusals."""
+    """Write a backup, restore one, or stop a control plane that a restore left behind.
+
+    Raises as these functions.
+    """
     plane = ControlPlane.here(params["node_config"], certificates=params["certificates"], endpoint=params["endpoint"])
     if params["state"] == "stopped":
         return stop(plane, check_mode)
@@ -94,7 +97,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def save(plane: ControlPlane, params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Save a snapshot, prove it, and encrypt it with its manifest into the file ``path``."""
+    """Save a snapshot, prove that etcd starts from it, and encrypt it with its manifest to ``path``."""
     require_recipients(params["recipients"])
     authorities = plane.authorities()
     if check_mode:
@@ -123,7 +126,7 @@ def save(plane: ControlPlane, params: Mapping[str, Any], check_mode: bool) -> Re
     return Result(changed=True, values=values, diff=Diff(before="", after=f"{manifest.file_name}\n", header="backups"))
 
 
-# Backups that a control plane takes by itself. They are encrypted, so the directory is on no state disk.
+# Backups that a control plane takes by itself. They are encrypted, so their directory need not be on the state disk.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -147,9 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def keep_backup(
     plane: ControlPlane, directory: Path, recipients: Sequence[str], *, keep: int
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """Write a backup into ``directory``, whole or not at all, and remove all but the ``keep`` newest, at least one.
+    """Write a backup atomically into ``directory``, and keep only the ``keep`` newest (at least one).
 
-    Return its manifest and the names of the removed. Raises as `save` does; then no older backup is removed.
+    Return its manifest and the names of the removed backups. Raises as `save`; then no older backup is removed.
     """
     make_directory(directory, mode=0o700)
     part = directory / ".part"
@@ -170,14 +173,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="attested-agent backup",
         description="Save a snapshot of this control plane's etcd, start another etcd from it, and keep it, encrypted.",
     )
-    parser.add_argument("--recipient", action="append", required=True, metavar="age1...", help="who opens it; repeat")
-    parser.add_argument("--directory", type=Path, default=BACKUPS, help="where backups lie (default: %(default)s)")
-    parser.add_argument("--keep", type=int, default=7, metavar="N", help="how many stay there (default: %(default)s)")
+    parser.add_argument("--recipient", action="append", required=True, metavar="age1...", help="recipient; repeatable")
+    parser.add_argument("--directory", type=Path, default=BACKUPS, help="backup directory (default: %(default)s)")
+    parser.add_argument("--keep", type=int, default=7, metavar="N", help="backups to keep (default: %(default)s)")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     return parser
 
 
-# A restore. The data before stay until the API server answers; a run that was cut off is repeated whole.
+# A restore. The earlier data are kept until the API server answers. An interrupted run is repeated from its beginning.
 
 
 def restore(
@@ -187,11 +190,11 @@ def restore(
     *,
     open_identity: Callable[[Mapping[str, Any]], bytes] = open_box,
 ) -> Result:
-    """Make a one-member etcd of the backup at ``path``, which the sealed identity opens.
+    """Make a one-member etcd from the backup at ``path``, which the sealed identity decrypts.
 
-    1. No healthy etcd is replaced unless it is confirmed (RESTORE_CLUSTER_HEALTHY). 2. The kubelet runs, which stops
-    and starts what is restored (KUBELET_NOT_RUNNING). 3. The backup is whole and of this cluster (BACKUP_DAMAGED,
-    BACKUP_OTHER_CLUSTER). 4. An etcd that is started from it answers (BACKUP_UNPROVEN). Only then anything stops.
+    1. A healthy etcd is replaced only if this is confirmed (RESTORE_CLUSTER_HEALTHY). 2. The kubelet runs, because it
+    stops and starts the static Pods (KUBELET_NOT_RUNNING). 3. The backup is whole and of this cluster (BACKUP_DAMAGED,
+    BACKUP_OTHER_CLUSTER). 4. An etcd started from it answers (BACKUP_UNPROVEN). Only then are the Pods stopped.
     """
     require_replaceable(healthy=plane.tools.gateway.is_healthy(), confirmed=params["confirm_healthy"])  # 1
     machine = Machine(runner=plane.runner, clock=plane.clock, paths=plane.paths)
@@ -203,7 +206,7 @@ def restore(
     try:
         manifest = _make_data(plane, params, work, SecretBytes(open_identity(params)), _member(pods))  # 3, 4
     except BaseException:
-        clear(work / "new")  # a snapshot in clear; what an earlier run kept stays
+        clear(work / "new")  # a snapshot in clear; data that an earlier run kept stay
         raise
     pods.stop(COMPONENTS)
     exchange(plane.data / "member", work / "new/data/member", kept=work / "before")
@@ -214,7 +217,7 @@ def restore(
 
 
 def stop(plane: ControlPlane, check_mode: bool) -> Result:
-    """Stop etcd and the API server of a control plane whose data are not those of the restored cluster."""
+    """Stop etcd and the API server of a control plane whose data do not belong to the restored cluster."""
     running = [one for one in COMPONENTS if (plane.paths.kubernetes / "manifests" / f"{one}.yaml").exists()]
     if running and not check_mode:
         machine = Machine(runner=plane.runner, clock=plane.clock, paths=plane.paths)
@@ -223,7 +226,7 @@ def stop(plane: ControlPlane, check_mode: bool) -> Result:
 
 
 def require_replaceable(*, healthy: bool, confirmed: bool) -> None:
-    """Raise RESTORE_CLUSTER_HEALTHY where etcd works and its replacement is not confirmed."""
+    """Raise RESTORE_CLUSTER_HEALTHY if etcd is healthy and its replacement is not confirmed."""
     if healthy and not confirmed:
         raise EtcdError(
             "expected an etcd that has lost its data or its quorum, this one is healthy",
@@ -232,7 +235,7 @@ def require_replaceable(*, healthy: bool, confirmed: bool) -> None:
 
 
 def exchange(member: Path, new: Path, *, kept: Path) -> None:
-    """Put ``new`` in the place of ``member``, whose data are ``kept``; those that an earlier run kept stay there."""
+    """Replace ``member`` with ``new``; move the earlier data to ``kept``, unless data are already there."""
     try:
         if member.exists():
             if kept.exists():
@@ -276,7 +279,7 @@ def _member(pods: StaticPods) -> Member:
 
 
 class _NoPods:
-    """The API is not asked: it is what is restored."""
+    """A reader of Pods that always fails, because the API server is being restored."""
 
     def pod(self, _namespace: str, _name: str) -> None:
         raise ApiError("the API server is being restored", reason=Reason.API_UNREACHABLE)

@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent figures`: what an alert needs to know of this node, in files that node_exporter shows (ADR 0079).
+"""`attested-agent figures`: writes metrics of this node to files that node_exporter exports (ADR 0079).
 
-`node.prom` is this node: last successes, ends of certificates, units. `services.prom` is the loopback page of the join
-service, on control planes. No secret and no word of a peer is in either, so both are for everybody to read.
+`node.prom` holds the node's own metrics: last successes, ends of certificates, units. `services.prom` holds the
+metrics page of the join service, on control planes. Neither file contains secrets or text from peers, so both are
+world-readable.
 """
 
 from __future__ import annotations
@@ -63,16 +64,19 @@ _PAGE_LINE = re.compile(
     r'|attested_(?:join|key)_[a-z_]+(?:\{[a-z]+="[\w.:+-]*"(?:,[a-z]+="[\w.:+-]*")*\})? [0-9.e+-]+',
     re.ASCII,
 )
-"""What the page of the join service may say: a flaw of that service, which faces strangers, changes no other figure."""
+"""The allowed lines of the join service's page: if that exposed service is compromised, no other metric changes."""
 
 
 class NodeFigures:
-    """The figures of one machine; reads only. What cannot be told is left out, and counted in `unreadable`."""
+    """Reads the metrics of one machine.
+
+    A metric that cannot be read is omitted, and its error stored in `unreadable`.
+    """
 
     def __init__(
         self, machine: Machine, journal: NodeJournal, *, page: Callable[[int, str], tuple[int, bytes]] | None = None
     ) -> None:
-        """Look at ``machine``; ``page`` reads a path of a loopback port."""
+        """Read ``machine``; ``page`` reads a path of a loopback port."""
         self._machine = machine
         self._root = machine.paths.root
         self._journal = journal
@@ -95,7 +99,7 @@ class NodeFigures:
                 Figure(name="attested_node_figures_time_seconds", text="When this was written.", values={(): now}),
                 Figure(
                     name="attested_node_figures_unreadable",
-                    text="Parts of this file that could not be told.",
+                    text="Parts of this file that could not be read.",
                     values={(("part", name),): float(name in self.unreadable) for name in parts},
                 ),
                 *found,
@@ -104,7 +108,7 @@ class NodeFigures:
 
     @cached_property
     def services(self) -> bytes | None:
-        """Return `services.prom`; None where this machine has no join service, or that does not answer."""
+        """Return `services.prom`; None if this machine has no join service, or the service does not answer."""
         try:
             port = self._join_port()
             return page_figures(self._page(port, "/metrics")[1]) if port else None
@@ -146,7 +150,7 @@ class NodeFigures:
             if run.failed_at:
                 failed[(("command", command), ("reason", known_reason(run.reason)))] = run.failed_at.timestamp()
         kept = (("command", BACKUP),)
-        if kept in good:  # a backup outlives the boot in which it was taken
+        if kept in good:  # backups stay over a reboot, while the record of the run does not
             good[kept] = max(good[kept], newest_backup(self._root / "var/lib/attested/backups"))
         return (
             Figure(
@@ -176,7 +180,7 @@ class NodeFigures:
         return (
             Figure(
                 name="attested_node_needs_operator",
-                text="Whether attested status says that a person is needed, and the code of why.",
+                text="Whether attested status reports that a person is needed, with the reason code.",
                 values={(("reason", known_reason(status.state.reason or "")),): float(status.needs_person)},
             ),
             Figure(
@@ -198,7 +202,7 @@ class NodeFigures:
         for block in shown.decode("utf-8", "replace").split("\n\n"):
             properties = dict(line.partition("=")[::2] for line in block.splitlines())
             name = properties.get("Id", "").removesuffix(".service")
-            # systemd passes over a unit whose conditions do not hold: nobody waits for that service
+            # systemd skips a unit whose conditions do not hold: that service is not expected to run
             expected = properties.get("LoadState") == "loaded" and properties.get("ConditionResult") == "yes"
             if name in UNITS and expected:
                 values[(("unit", name),)] = float(properties.get("ActiveState") == "active")
@@ -222,14 +226,14 @@ class NodeFigures:
 
 
 def page_figures(text: bytes) -> bytes:
-    """Return the lines of the join service's page that are figures of ours, at most so many."""
+    """Return the lines of the join service's page that are metrics of ours, at most `_PAGE_LINES`."""
     lines = text.decode("ascii", "replace").split("\n")
     kept = [line for line in lines if _PAGE_LINE.fullmatch(line)][:_PAGE_LINES]
     return "".join(f"{line}\n" for line in kept).encode()
 
 
 def loopback_page(port: int, path: str) -> tuple[int, bytes]:
-    """Return status and text of a page at 127.0.0.1; raises PEER_UNREACHABLE."""
+    """Return HTTP status and body of a page at 127.0.0.1; raises PEER_UNREACHABLE."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PAGE_SECONDS)
     try:
         connection.request("GET", path)
@@ -242,7 +246,7 @@ def loopback_page(port: int, path: str) -> tuple[int, bytes]:
 
 
 def write_figures(figures: NodeFigures, directory: Path) -> None:
-    """Write both files whole; the second one goes where there is nothing to say; raises FILE_UNUSABLE."""
+    """Write both files atomically; remove services.prom if it has no content. Raises FILE_UNUSABLE."""
     _write(directory / "services.prom", figures.services)
     _write(directory / "node.prom", figures.node())
 
@@ -257,7 +261,7 @@ def _write(path: Path, text: bytes | None) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0, or 1 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-agent figures", description="Write the figures of this node where node_exporter reads them."
+        prog="attested-agent figures", description="Write the metrics of this node where node_exporter reads them."
     )
     parser.add_argument(
         "--directory", type=Path, default=DIRECTORY, help="where the files *.prom go (default: %(default)s)"

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent first-boot`: a machine prepares itself, as the playbook `prepare` prepares one over ssh.
+"""`attested-agent first-boot`: a machine prepares itself with the playbook `prepare`, without ssh.
 
-cloud-init wrote the site's files (playbook `cloud_init`) and started the unit; `playbooks/files/first_boot.py` has made
-the environment that this runs in. The rest of the bundle is brought from its URL, each file known by its hash, then the
-playbook `prepare` runs for this machine alone. The bootstrapper that it installs asks for a ticket.
+cloud-init has written the site's files (playbook `cloud_init`) and started the unit; `playbooks/files/first_boot.py`
+has made the Python environment of this program. The program downloads the rest of the bundle and checks each file's
+hash. Then it runs the playbook `prepare` for this machine only. The installed bootstrapper asks for a ticket.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SITE = Path("/etc/attested/site")
 STORE = Path("/var/lib/attested/first-boot/bundle")
 DONE = Path("/var/lib/attested/first-boot.done")
-"""With it the unit does not start again."""
+"""If this file exists, the unit does not start again."""
 PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "prepare.yml"
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -52,8 +52,8 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 class FirstBootConfig:
     """The file first-boot.json of the site, written by the playbook `cloud_init`.
 
-    ``bundle_url``: where the files of the bundle lie, ``bundle_sha256`` (hex): the hash of its manifest.
-    ``control_plane``: the address of one; the address of this machine is the one on its way there.
+    ``bundle_url``: the base URL of the bundle's files, ``bundle_sha256`` (hex): the hash of its manifest.
+    ``control_plane``: the address of a control plane; the route to it determines the address of this machine.
     """
 
     bundle_url: str
@@ -62,9 +62,9 @@ class FirstBootConfig:
 
 
 def address_toward(peer: str) -> str:
-    """Return the address of this machine on its way to the host ``peer``; raises JOIN_SERVICES_UNKNOWN, CONFIG_INVALID.
+    """Return this machine's source address on the route to the host ``peer``.
 
-    A name is resolved first.
+    Raises JOIN_SERVICES_UNKNOWN, CONFIG_INVALID.
     """
     try:
         return own_address(SystemResolver().addresses(peer)[0])
@@ -76,7 +76,7 @@ def address_toward(peer: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstBoot:
-    """One machine that prepares itself to become a worker."""
+    """Prepares this machine to become a worker."""
 
     log: Log
     playbooks: Playbooks
@@ -91,7 +91,7 @@ class FirstBoot:
     def run(self) -> None:
         """Prepare this machine and remove the bundle.
 
-        Raises CONFIG_INVALID, COMPONENT_* as `Downloader.fetch`, BUNDLE_*, PLAYBOOK_* and what the play raises.
+        Raises CONFIG_INVALID, COMPONENT_* as `Downloader.fetch`, BUNDLE_*, PLAYBOOK_*, and the reason of a failed task.
         """
         config = load_config(FirstBootConfig, self.site / "first-boot.json")
         name = self._name()
@@ -152,7 +152,7 @@ class FirstBoot:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return its exit code, the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-agent first-boot", description="Prepare this machine to become a node, as its site says."
+        prog="attested-agent first-boot", description="Prepare this machine to become a node of its site."
     )
     parser.parse_args(argv)
     downloader = Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The init of this machine, in its order: a turn in the race → disk → keys → lock → playbook."""
+"""The steps of an init on this machine: turn in the race → disk → keys → lock → playbook."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ STAGE = "Take the machine for its cluster"
 
 
 class Keeping(Protocol):
-    """Keeps the keys of a cluster (`keys.wrap.KeyStore`), with the TPM open only while it seals."""
+    """Stores the keys of a cluster (`keyservice.wrap.KeyStore`); the TPM is open only while it seals."""
 
     def write(self, bundle: KeyBundle, *, judged: Mapping[int, bytes], lock_register: int) -> None:
-        """Seal ``bundle`` to the ``judged`` values and the one that the lock's register has now."""
+        """Seal ``bundle`` to the ``judged`` values and the present value of the lock's register."""
 
     def opened(self) -> KeyBundle | None:
         """Return the opened copy of this boot, or None."""
 
     def files(self) -> tuple[Path, ...]:
-        """Return where the keys lie, at rest and opened."""
+        """Return the paths of the keys, at rest and opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaybookSettings:
-    """What a founder builds with: the playbook and its inventory, the node's own name, a directory for its files."""
+    """A playbook with its inventory, the name of this node, and a directory for temporary files."""
 
     playbook: Path
     inventory: Path
@@ -63,9 +63,10 @@ class PlaybookSettings:
 
 
 class MachineFounder:
-    """Makes the cluster on this machine, for one request; a repetition goes on where the last one stood.
+    """Makes the cluster on this machine for one request.
 
-    Up to the lock everything is undone when it fails; from the lock on everything is repaired forward.
+    A repeated request continues where the last one stopped. A failure before the lock is undone; a failure after the
+    lock is repaired forward.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class MachineFounder:
         stop_others: Callable[[], None],
         disk: FoundersDisk | None = None,
     ) -> None:
-        """Keep the collaborators; ``stop_others`` ends the join client once the lock is taken.
+        """Store the collaborators; ``stop_others`` stops the join client once the lock is taken.
 
-        ``disk``: of a machine whose site names one; what is kept lies on it.
+        ``disk`` is the state disk, if the site names one; the keys are stored on it.
         """
         self._settings = settings
         self._race = race
@@ -94,9 +95,9 @@ class MachineFounder:
     ) -> Success:
         """Verify the policy that came with the order, take the lock, then make the cluster.
 
-        Raises what `BroughtPolicy.verified` raises, before anything is kept, RACE_LOST, INIT_REQUEST_DIFFERS,
-        STATE_CHANGED (the lock is this request's, the keys were lost), what disk, keeping and playbook raise. A disk
-        that was made stays as it is when the rest fails, under the id that the next request finds.
+        Raises as `BroughtPolicy.verified` before anything is stored, RACE_LOST, INIT_REQUEST_DIFFERS, STATE_CHANGED
+        (this request has the lock, but its keys were lost), and as disk, keeping and playbook. A formatted disk stays
+        as it is after a failure; the next request finds its id.
         """
         brought = _brought(order, bundle)
         mine = Claim(Contender.INIT, digest)
@@ -114,7 +115,7 @@ class MachineFounder:
             self._disk.settle()
         kubeconfig = result.get("kubeconfig")
         if not isinstance(kubeconfig, str):
-            raise SystemFault("expected a kubeconfig of the playbook, got none", reason=Reason.PLAYBOOK_FAILED)
+            raise SystemFault("expected a kubeconfig from the playbook, got none", reason=Reason.PLAYBOOK_FAILED)
         return Success(
             kubeconfig=kubeconfig.encode(),
             cluster_id=bundle.cluster_id,
@@ -138,7 +139,7 @@ class MachineFounder:
         turn.take()
 
     def _undo(self, mine: Claim, before: set[Path]) -> None:
-        """Remove the keys that this try has brought, unless the lock is ours after all or nobody can say whose."""
+        """Remove the keys of this attempt, unless this request has the lock or the winner cannot be read."""
         with suppress(AttestedError):
             if self._race.winner() != mine:
                 for path in self._keeping.files():
@@ -147,7 +148,7 @@ class MachineFounder:
 
     @contextmanager
     def _laid_out(self, brought: BroughtPolicy | None) -> Iterator[Mapping[str, Any]]:
-        """Give the playbook the policy as files, as long as it runs: a variable would be a template to Ansible."""
+        """Write the policy to files for the playbook's duration; Ansible would treat a variable as a template."""
         if brought is None:
             yield {}
             return
@@ -174,7 +175,7 @@ class MachineFounder:
 
 
 def _brought(order: InitOrder, bundle: KeyBundle) -> BroughtPolicy | None:
-    """Return the policy of an order, good under the key that the key service will believe; None without one."""
+    """Return the order's policy, verified with the policy key of ``bundle``; None if the order has no policy."""
     if not order.policy:
         return None
     return BroughtPolicy.verified(
@@ -183,15 +184,16 @@ def _brought(order: InitOrder, bundle: KeyBundle) -> BroughtPolicy | None:
 
 
 class TpmKeeping:
-    """The real keeping: ``store`` sealed by a TPM that is open for one write, so the lock finds it free.
+    """Stores keys in ``store``, sealed by the TPM.
 
-    ``on_disk``: the store lies on the state disk, which keeps it instead.
+    The TPM is open only during a write, so that the lock can use it afterwards. ``on_disk``: the store is on the state
+    disk, whose encryption protects it instead of the TPM.
     """
 
     def __init__(
         self, store: KeyStore, *, open_machine: Callable[[], AbstractContextManager[Tpm]], on_disk: bool = False
     ) -> None:
-        """Keep ``store`` and how the TPM is opened."""
+        """Store the collaborators; ``open_machine`` opens the TPM."""
         self._store = store
         self._open_machine = open_machine
         self._on_disk = on_disk
@@ -207,5 +209,5 @@ class TpmKeeping:
         return self._store.opened()
 
     def files(self) -> tuple[Path, ...]:
-        """Return where the keys lie."""
+        """Return the paths of the keys."""
         return (self._store.paths.rest_file, self._store.paths.opened_file)

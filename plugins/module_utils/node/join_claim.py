@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The join client as a contender: one node's run that takes its lock in the race, and leaves no trace when it loses."""
+"""The join client as a contender: takes the node lock in the race, and removes its traces if it loses."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from .order import ControlPlaneTicket, KeyTaker, Lock, Outcome, Parts, StateDisk
 
 UNTIL_STOPPED_SECONDS = math.inf
-"""A machine in a rack asks until it is let in or initialised."""
+"""A machine asks without a time limit until it gets a ticket or is initialised."""
 
 _JOIN = Claim(Contender.JOIN)
 
 
 class StoppableClock:
-    """A clock whose sleep ends at once, with RACE_LOST, when somebody calls `stop`, and early at `wake`."""
+    """A clock whose sleep another thread can end: `stop` raises RACE_LOST in it, `wake` lets it return."""
 
     def __init__(self, clock: Clock) -> None:
-        """Tell the time of ``clock``."""
+        """Return the times of ``clock``."""
         self._clock = clock
         self._changed = threading.Condition()
         self._stopped = False
@@ -52,17 +52,17 @@ class StoppableClock:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """End this sleep, and no later one."""
+        """End the present sleep only."""
         with self._changed:
             self._wakes += 1
             self._changed.notify_all()
 
     def now(self) -> datetime:
-        """Wall clock, UTC."""
+        """Return the wall-clock time in UTC."""
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point of this boot."""
+        """Return the seconds since a fixed point of this boot."""
         return self._clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -72,65 +72,71 @@ class StoppableClock:
             self._changed.wait_for(lambda: self._stopped or self._wakes > before, timeout=seconds)
             stopped = self._stopped
         if stopped:
-            raise Refusal("expected to go on asking, the other contender has won", reason=Reason.RACE_LOST)
+            raise Refusal("expected to ask again, the other contender has won", reason=Reason.RACE_LOST)
 
 
 class TurnKeys:
-    """Holds what a control plane's ticket brings until it is this contender's turn, so who loses has kept nothing."""
+    """Holds a ticket's keys until this contender's turn, so that a losing contender stores nothing."""
 
     def __init__(self, keys: KeyTaker) -> None:
-        """Let ``keys`` keep it in the turn."""
+        """Store the keys with ``keys`` in the turn."""
         self._keys = keys
         self._brought: ControlPlaneTicket | None = None
 
     def take(self, brought: ControlPlaneTicket) -> bool:
-        """Hold it in memory."""
+        """Hold the keys in memory."""
         self._brought = brought
         return True
 
     def keep(self) -> None:
-        """Keep it; raises as `KeyTaker.take`. What a turn that fails leaves is sealed, and the next one replaces it."""
+        """Store the keys; raises as `KeyTaker.take`.
+
+        A failed turn leaves only sealed keys, which the next one replaces.
+        """
         if self._brought is not None:
             self._keys.take(self._brought)
 
 
 class TurnDisk:
-    """Holds the key of the node's disk until it is this contender's turn: an init would make the same disk."""
+    """Holds the disk's key until this contender's turn, because an init would format the same disk."""
 
     def __init__(self, disk: StateDisk) -> None:
-        """Let ``disk`` be opened in the turn."""
+        """Open ``disk`` in the turn."""
         self._disk = disk
         self._open: Callable[[], None] | None = None
 
     def is_open(self) -> bool:
-        """Return whether the volume of this boot is in its places."""
+        """Return whether the volume is open and mounted."""
         return self._disk.is_open()
 
     def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
-        """Hold what opens it in memory."""
+        """Hold the id and the key in memory."""
         self._open = partial(self._disk.open, disk_id=disk_id, key=key, member=member)
 
     def keep(self) -> None:
-        """Open it; raises as `StateDisk.open`."""
+        """Open the disk; raises as `StateDisk.open`."""
         if self._open is not None:
             self._open()
 
 
 class RacingLock:
-    """The node's lock, reached through the race."""
+    """The node's lock, taken through the race."""
 
     def __init__(self, lock: Lock, race: Race, *, disk: TurnDisk | None = None, keys: TurnKeys | None = None) -> None:
-        """Read ``lock`` and take it by ``race``; in the turn ``disk`` is opened, then ``keys`` are kept, on it."""
+        """Read ``lock`` and take it by ``race``.
+
+        The turn first opens ``disk``, then stores ``keys``, which are on it.
+        """
         self._lock = lock
         self._race = race
         self._prepared = [one for one in (disk, keys) if one is not None]
 
     def read(self) -> LockReading:
-        """Return the reading now."""
+        """Return the present reading."""
         return self._lock.read()
 
     def acquire(self, _cluster_id: bytes) -> Acquisition:
-        """Take the lock for the join; the race knows the cluster. Raises RACE_LOST."""
+        """Take the lock for the join, for the cluster of the race; raises RACE_LOST."""
         with self._race.turn(_JOIN) as turn:
             if not turn.again:
                 for one in self._prepared:
@@ -139,12 +145,12 @@ class RacingLock:
 
 
 class JoinContender:
-    """Asks for a ticket until there is one, or the race is lost, or it is stopped."""
+    """Asks for a ticket until it gets one, loses the race, or is stopped."""
 
     def __init__(self, parts: Parts, race: Race | None) -> None:
-        """Run the node of ``parts``; its clock is made stoppable, its lock is the race's.
+        """Run the node of ``parts`` with a stoppable clock and with the lock of the race.
 
-        Without a race it is settled that this machine joins: what it has is kept for the next start.
+        Without a race this machine has already decided to join, so key and tickets are kept for the next start.
         """
         self._clock = StoppableClock(parts.machine.clock)
         self._racing = race is not None
@@ -152,17 +158,18 @@ class JoinContender:
         self._parts = parts if race is None else _racing(parts, race)
 
     def stop(self) -> None:
-        """Give up, from any thread: the other contender has won."""
+        """Stop the client, from any thread, because the other contender has won."""
         self._clock.stop()
 
     def wake(self) -> None:
-        """End the pause before the next try, from any thread."""
+        """End the pause before the next attempt, from any thread."""
         self._clock.wake()
 
     def run(self) -> Outcome:
-        """Become a node; raises RACE_LOST, in a race after everything that the asking left here was removed.
+        """Make this machine a node.
 
-        Any other error is kept in the journal, and another `run` goes on.
+        Raises RACE_LOST, in a race after key, tickets and journal entries were removed. Any other error is recorded in
+        the journal, and another `run` continues.
         """
         journal = self._parts.journal
         before = journal.snapshot()
@@ -178,7 +185,7 @@ class JoinContender:
 
 
 def _racing(parts: Parts, race: Race) -> Parts:
-    """Return the parts of a node that takes its lock in a turn of ``race``, and there alone touches what init would."""
+    """Return the parts of a node that takes its lock, opens its disk and stores its keys only in a turn of ``race``."""
     if parts.keys is None:
         return replace(parts, lock=RacingLock(parts.lock, race))
     keys, disk = TurnKeys(parts.keys), None if parts.disk is None else TurnDisk(parts.disk)

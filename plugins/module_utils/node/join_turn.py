@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The turn of ADR 0020 in the hands of a playbook: while it lasts no control plane joins.
+"""The turn of ADR 0020 held by a playbook: while a playbook holds it, no control plane joins.
 
-One that got its ticket before a step and wrote it to its disk after the next would have keys of yesterday.
+Otherwise a control plane could get a ticket before a rotation step, and write outdated keys after it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _KIND = "lease.coordination.k8s.io"
 
 
 def run_join_turn(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Take or free the turn; raises CONTROL_PLANE_JOIN_BUSY, KUBECTL_FAILED (somebody else was faster)."""
+    """Take or free the turn.
+
+    Raises CONTROL_PLANE_JOIN_BUSY, KUBECTL_FAILED (also if another holder was faster).
+    """
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     if params["state"] == "present":
         hold_turn(kubectl, holder=params["holder"], clock=SystemClock(), check_mode=check_mode)
@@ -33,7 +36,7 @@ def run_join_turn(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def hold_turn(kubectl: Kubectl, *, holder: str, clock: Clock, check_mode: bool = False) -> None:
-    """Give the turn to ``holder``, or renew it; raises CONTROL_PLANE_JOIN_BUSY where a control plane joins."""
+    """Take or renew the turn for ``holder``; raises CONTROL_PLANE_JOIN_BUSY if a control plane joins."""
     turn = _read(kubectl)
     lease = take_turn(turn, identity=holder, now=clock.now())
     if not check_mode:
@@ -41,7 +44,7 @@ def hold_turn(kubectl: Kubectl, *, holder: str, clock: Clock, check_mode: bool =
 
 
 def end_turn(kubectl: Kubectl, *, holder: str, check_mode: bool = False) -> bool:
-    """Free the turn if ``holder`` has it; return whether it had."""
+    """Free the turn if ``holder`` has it; return whether it had the turn."""
     turn = _read(kubectl)
     if turn is None or turn.holder != holder:
         return False

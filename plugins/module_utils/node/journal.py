@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node remembers over reboots: its phase, its disk id, and why it waits (`/var/lib/attested/node.json`)."""
+"""The node's journal, kept over reboots: its phase, its disk id, and why it waits (`/var/lib/attested/node.json`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIMIT = 1 << 16
 
 
 class NodePhase(Enum):
-    """How far this machine has come; its value is what a person reads."""
+    """How far this machine has become a node; the value is the text for a person."""
 
     FRESH = "Fresh"
     ASKING = "Asking"
@@ -37,7 +37,7 @@ class NodePhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """The journal: ``since`` is when the phase began, ``reason`` the code of the last failure (None: none)."""
+    """The content of the journal: ``since`` is the begin of the phase, ``reason`` the last failure's code."""
 
     phase: NodePhase = NodePhase.FRESH
     since: datetime | None = None
@@ -49,10 +49,10 @@ class NodeState:
 
 
 class NodeJournal:
-    """The file of the state, written by rename at each change."""
+    """The file of the state, replaced atomically at each change."""
 
     def __init__(self, path: Path = DEFAULT_PATH, *, clock: Clock) -> None:
-        """Keep the path and the clock."""
+        """Store the path and the clock."""
         self._path = path
         self._clock = clock
 
@@ -71,7 +71,7 @@ class NodeJournal:
     def enter(
         self, phase: NodePhase, *, disk_id: str | None = None, kubernetes_version: str | None = None
     ) -> NodeState:
-        """Go to ``phase``; what is not given stays, the failure is forgotten."""
+        """Enter ``phase`` and clear the failure; disk id and version stay unless they are given."""
         before = self.load()
         since = before.since if before.phase is phase and before.since else self._clock.now()
         state = NodeState(
@@ -84,7 +84,7 @@ class NodeJournal:
         return state
 
     def fail(self, error: AttestedError, *, next_try_seconds: float | None = None) -> NodeState:
-        """Keep why the phase does not end, and when it is tried again (None: not by itself)."""
+        """Record why the phase does not end, and when the next attempt starts (None: not by itself)."""
         wait = None if next_try_seconds is None else self._clock.now() + timedelta(seconds=next_try_seconds)
         before = self.load()
         state = replace(
@@ -98,15 +98,15 @@ class NodeJournal:
         return state
 
     def remove(self) -> bool:
-        """Remove the file; return whether it was there."""
+        """Remove the file; return whether it existed."""
         return remove(self._path)
 
     def snapshot(self) -> bytes | None:
-        """Return the file as it is, None where there is none, for `put_back`."""
+        """Return the file's content for `put_back`, None if the file does not exist."""
         return read_bytes(self._path, limit=_LIMIT) if self._path.exists() else None
 
     def put_back(self, before: bytes | None) -> None:
-        """Make the file what `snapshot` returned."""
+        """Restore the content that `snapshot` returned."""
         if before is None:
             self.remove()
         else:

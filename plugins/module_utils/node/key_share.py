@@ -1,14 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A key goes from one control plane to another, sealed to what the admin's machine has judged.
+"""Send keys from one control plane to another, sealed to evidence that the admin's machine has verified.
 
-    source → admin    offer: a one-time public key; its private half stays on root-only tmpfs of the source
-    target → admin    evidence for the purpose ``share``; the admin's machine judges it by the site
+    source → admin    offer: a one-time public key; its private key stays on root-only tmpfs of the source
+    target → admin    evidence for the purpose ``share``; the admin's machine verifies it by the site
     admin  → source   order, HPKE to the offer: activation secret, binding and one-time key of that evidence
     source → target   box of the keys (`transport.sealed_box.seal`), to that machine in that state
 
-The admin's machine never has the key, and what it carries (offer, order, box) nobody else can open.
+The admin's machine never has the keys. Only the source can open the order, and only the target can open the box.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _USE = b"encryption-key-order/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOrder:
-    """To whom a source gives which keys (names): what `transport.sealed_box.seal` takes."""
+    """The names of the keys that a source sends, and the arguments of `transport.sealed_box.seal`."""
 
     names: tuple[str, ...]
     secret: bytes = field(repr=False)
@@ -52,7 +52,7 @@ class ShareOrder:
     recipient: bytes
 
     def seal(self, *, offer: bytes) -> bytes:
-        """Return it sealed to the one-time key that the source offered."""
+        """Return the order sealed to the one-time key that the source offered."""
         document = {
             "names": list(self.names),
             "secret": self.secret.hex(),
@@ -62,12 +62,12 @@ class ShareOrder:
         return seal_to_key(json.dumps(document).encode("ascii"), recipient=offer, binding=_USE + offer)
 
     def box(self, plaintext: bytes) -> bytes:
-        """Return ``plaintext`` sealed to the machine that was judged."""
+        """Return ``plaintext`` sealed to the verified target."""
         return seal(plaintext, secret=self.secret, binding=self.binding, recipient=self.recipient)
 
 
 def open_orders(sealed: dict[str, bytes], *, handle: str, offers: OfferStore) -> dict[str, ShareOrder]:
-    """Return the orders by name of their target; the offer of ``handle`` is used up.
+    """Return the orders by the name of their target; the offer of ``handle`` is removed.
 
     Raises ANSWER_UNKNOWN, SEAL_UNOPENABLE, OPTION_INVALID.
     """
@@ -77,7 +77,7 @@ def open_orders(sealed: dict[str, bytes], *, handle: str, offers: OfferStore) ->
 
 
 def run_share(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # writes tmpfs only
-    """Offer a one-time key, or seal the keys of this control plane to the machines that the orders name."""
+    """Offer a one-time key, or seal the keys of this control plane to the targets of the orders."""
     offers = OfferStore(OFFERS)
     if params["orders"] is None:
         key = OneTimeKey.generate()
@@ -89,7 +89,7 @@ def run_share(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: A
 
 
 def require_authorities(order: ShareOrder) -> None:
-    """Raise OPTION_INVALID unless the admin's machine ordered successors, all of them, and nothing else."""
+    """Raise OPTION_INVALID unless the order names exactly the successors of all CAs."""
     wanted = {one.name for one in AUTHORITIES}
     if set(order.names) != wanted:
         raise SystemFault(
@@ -123,4 +123,4 @@ def _parse(data: bytes) -> ShareOrder:
     except (ValueError, KeyError, TypeError):
         raise SystemFault(
             "expected an order as this release writes it, got something else", reason=Reason.OPTION_INVALID
-        ) from None  # the cause would carry the text, and the secret is in it
+        ) from None  # the cause would contain the text, and with it the secret

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rotation of the master secret on one machine (ADR 0042): which versions it has, taking others, another disk key.
+"""A rotation of the master secret on one machine (ADR 0042): read its versions, store new ones, change the disk key.
 
-The disk's part is the module `state_disk_key`.
+The module `state_disk_key` changes the disk key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MINIMUM_BYTES = 0  # the disk is in use: it was large enough when it was made
 
 
 def inspect_versions(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which versions this machine's key service holds and runs with, and under which its state disk is."""
+    """Return the versions that the key service holds and runs with, and the version of the state disk."""
     name = load_node_config(params["node_config"]).name
     bundle, held = KeyStore().opened(), KeyStore().held()
     plane = None if bundle is None else {"names": list(bundle.ring.names), "taken": held == bundle.ring.names}
@@ -62,7 +62,7 @@ def inspect_versions(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take_versions(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Keep the versions that were sealed to this control plane, and have its key service start with them."""
+    """Store the versions that were sealed to this control plane, and restart its key service with them."""
     config = load_node_config(params["node_config"])
     kept = AnswerStore().take(params["handle"])
     bundle = KeyBundle.from_bytes(kept.open(decode(params["sealed"], "sealed")))
@@ -79,7 +79,10 @@ def take_versions(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def require_same_cluster(opened: KeyBundle | None, wanted: KeyBundle) -> None:
-    """Raise unless ``wanted`` differs from what a control plane holds in versions alone: KEYS_ABSENT, ..._MISMATCH."""
+    """Check that ``wanted`` differs from the opened keys only in versions.
+
+    Raises KEYS_ABSENT, CLUSTER_ID_MISMATCH.
+    """
     if opened is None:
         raise KeyServiceError("expected the keys of a control plane, found none", reason=Reason.KEYS_ABSENT)
     if opened.cluster_id != wanted.cluster_id or opened.ring.carried != wanted.ring.carried:
@@ -90,7 +93,10 @@ def require_same_cluster(opened: KeyBundle | None, wanted: KeyBundle) -> None:
 
 
 def start_with(store: KeyStore, names: Sequence[str], *, runner: Runner, clock: Clock) -> bool:
-    """Start the key service anew unless it runs with these versions; raises KEY_SERVICE_UNREACHABLE if it does not."""
+    """Restart the key service unless it runs with these versions; return whether it was restarted.
+
+    Raises KEY_SERVICE_UNREACHABLE if it does not run with them after `START_SECONDS`.
+    """
     wanted = tuple(names)
     if store.held() == wanted:
         return False
@@ -107,7 +113,7 @@ def start_with(store: KeyStore, names: Sequence[str], *, runner: Runner, clock: 
 
 
 def run_rekey(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Take the state disk of this machine to the version ``name``, by the keys of a ticket."""
+    """Change the key of this machine's state disk to the version ``name``, with the keys of a ticket."""
     device, name = params["device"], params["name"]
     if key_name_of(device, StatePaths(mount_point=Path(params["mount_point"]))) == name:
         return Result(values={"steps": []})
@@ -141,9 +147,10 @@ def rekey(
     change: Callable[[Mapping[str, Any], bool], Result] = change_disk,
     require_memory: Callable[[Path], None] | None = None,
 ) -> Result:
-    """Have another process exchange the key of a disk by ``keys``; raises MASTER_SECRET_UNKNOWN, and what it raises.
+    """Exchange the key of a disk with ``keys`` in another process.
 
-    The keys lie on tmpfs, for root alone, as long as that process runs.
+    Raises MASTER_SECRET_UNKNOWN, and as ``change``. The keys are on tmpfs, readable only by root, as long as that
+    process runs.
     """
     names = [one.name for one in keys]
     wanted = params["name"]

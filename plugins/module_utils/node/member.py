@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a further control plane keeps of its ticket for its key service: the cluster's keys, and the first policy."""
+"""Stores the key service's part of a further control plane's ticket: the cluster's keys and the first policy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class MemberKeys:
-    """Takes a control plane's ticket; a repetition changes nothing."""
+    """Stores the keys and the policy of a control plane's ticket; a repetition changes nothing."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class MemberKeys:
         counter: Counter | None = None,
         on_disk: bool = False,
     ) -> None:
-        """Keep into ``store``, under the TPM that ``open_machine`` opens and whose ``counter`` the record rests on.
+        """Write to ``store``, sealed by the TPM that ``open_machine`` opens.
 
-        ``on_disk``: the store lies on the state disk, which the caller has opened before.
+        The TPM's ``counter`` protects the record. ``on_disk``: the store is on the state disk, which the caller opened.
         """
         self._config = config
         self._lock_paths = lock_paths
@@ -56,13 +56,13 @@ class MemberKeys:
         self._on_disk = on_disk
 
     def take(self, brought: ControlPlaneTicket) -> bool:
-        """Keep the keys, then begin the record of the policy; return whether anything changed.
+        """Store the keys, then begin the record of the policy; return whether anything changed.
 
         1. to 3. of `keep_keys`.
         4. The policy is signed by the site. TICKET_MALFORMED, MANIFEST_INVALID, POLICY_SIGNATURE
-        5. The record begins with it, or is not newer. POLICY_ROLLED_BACK, TPM_…
+        5. The record begins with the policy, or is not newer. POLICY_ROLLED_BACK, TPM_…
 
-        The policy is verified before anything is kept. The caller owes the lock.
+        The policy is verified before anything is stored. The caller must take the lock afterwards.
         """
         bundle = KeyBundle.from_bytes(brought.bundle)
         policy = verify_policy(  # 4
@@ -85,9 +85,9 @@ class MemberKeys:
         return record.adopt(policy) != before or changed  # 5
 
     def open(self) -> None:
-        """Open the keys that lie at rest, if there are any; what unlocks is what holds them. The caller owes the lock.
+        """Open the keys at rest, if there are any. The caller must take the lock afterwards.
 
-        Raises STATE_CHANGED, KEYS_DAMAGED, and CLUSTER_ID_MISMATCH for those of another cluster.
+        Raises STATE_CHANGED, KEYS_DAMAGED, and CLUSTER_ID_MISMATCH for keys of another cluster.
         """
         if not self._store.paths.rest_file.exists():
             return

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent node-boot`: at each boot the site's signed repository makes a node of this machine, or nothing does.
+"""`attested-agent node-boot`: makes a node of this machine at each boot, only from the site's signed repository.
 
-fetch → verify → write → measure → play (ADR 0022). It ends with 0 once the play has ended well, 1 where another start
-may go further, 78 where a person is needed.
+fetch → verify → write → measure → play (ADR 0022). The exit code is 0 if the play succeeded, 1 if another start may
+succeed, 78 if a person is needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ INVENTORY = "hosts.yml"
 
 _CONFIG_BYTES = 64 << 10
 _EX_CONFIG = 78
-"""sysexits.h; the unit does not start again after it."""
+"""EX_CONFIG of sysexits.h; systemd does not restart the unit after it."""
 
 _PERSON_NEEDED = frozenset(
     {
@@ -57,7 +57,7 @@ _PERSON_NEEDED = frozenset(
         Reason.SOURCE_TOO_LATE,
     }
 )
-"""What no later start of the same boot would find better; a repository may be put right at any time."""
+"""Reasons that a later start in the same boot cannot repair; a faulty repository may be repaired at any time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,10 @@ class MeasuringLock(Protocol):
     """The lock of this machine (`MachineLock`)."""
 
     def read(self) -> LockReading:
-        """Return the reading now."""
+        """Return the present reading."""
 
     def measure(self, text: str) -> bool:
-        """Extend the register by ``text``; return whether that was new."""
+        """Extend the register by ``text``; return whether it was not yet extended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,10 @@ class NodeBoot:
     playbook: Path = PLAYBOOK
 
     def run(self) -> None:
-        """Make a node of this machine; raises SOURCE_…, NODELOCK_…, PLAYBOOK_… and what the play's modules raise."""
+        """Make a node of this machine.
+
+        Raises SOURCE_…, NODELOCK_…, PLAYBOOK_… and the reason of a failed module.
+        """
         source = Source(self.source, runner=SystemRunner(), observer=self.log, places=self.places)
         site = source.obtain(self.machine, measured=_measured(self.lock.read()))
         new = self.lock.measure(site.measured.to_text())
@@ -100,10 +103,10 @@ class NodeBoot:
         self.log.event("node_made", commit=site.measured.commit, version=site.measured.version)
 
     def _order(self, site: Path) -> PlaybookOrder:
-        """Return the play for this machine alone, whatever connection the site's inventory has for it.
+        """Return the play for this machine only, with a local connection whatever the site's inventory sets.
 
-        A machine that the site does not have is in no group, so that no play matches it, which is an error. What the
-        site says of becoming root is for ssh: this is root already, and nobody else's process does the work.
+        A machine that the site does not list is in no group, so no play matches it, which is an error. The inventory's
+        settings for privilege escalation are for ssh; this program already runs as root.
         """
         machine = self.places.memory / "machine.yml"
         write_atomic(machine, json.dumps({"all": {"hosts": {self.node.name: {}}}}).encode())
@@ -122,7 +125,10 @@ class NodeBoot:
 
 
 def boot_of(node_config: str, config: str, *, log: Log) -> NodeBoot:
-    """Return the boot of this machine; raises NODE_CONFIG_MALFORMED, CONFIG_INVALID, FILE_UNUSABLE, NOT_TMPFS."""
+    """Return the boot of this machine.
+
+    Raises NODE_CONFIG_MALFORMED, CONFIG_INVALID, FILE_UNUSABLE, NOT_TMPFS.
+    """
     content = read_bytes(node_config, limit=_CONFIG_BYTES)
     node = parse_node_config(content, where=node_config)
     if node.source is None:
@@ -144,7 +150,7 @@ def boot_of(node_config: str, config: str, *, log: Log) -> NodeBoot:
 
 
 def exit_code(error: AttestedError) -> int:
-    """Return 1 where another start may go further, 78 where nothing but a person helps."""
+    """Return 1 if another start may succeed, 78 if only a person can help."""
     return _EX_CONFIG if error.reason in _PERSON_NEEDED else 1
 
 
@@ -165,7 +171,7 @@ def _measured(reading: LockReading) -> Measured | None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested-agent node-boot", description="Make a node of this machine as the site's signed repository says."
+        prog="attested-agent node-boot", description="Make a node of this machine from the site's signed repository."
     )
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--node-config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")

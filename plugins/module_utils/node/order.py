@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of one node: ticket → disk → keys → lock → write → kubeadm → confirm. A run begins with a look at it.
+"""The steps of one node in their order: ticket → disk → keys → lock → write → kubeadm → confirm.
 
-A worker has no keys to keep, a control plane keeps those of its key service before it locks itself, as at init. A disk
-has only the machine whose site names one.
+A run first reads the state of the machine. Only a control plane stores keys; it does so before it takes the lock, as at
+init. Only a machine whose site names a state disk opens one.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from .config import NodeConfig
 
 
-# Which steps one node still has before it. Pure.
+# Which steps one node still has to do. Pure.
 
 RENEW_BELOW_SECONDS = 24 * 3600
-"""A kubelet certificate with less left is fetched anew."""
+"""A kubelet certificate that ends sooner is replaced."""
 
 
 class StepName(Enum):
-    """The steps of a node in their order; the value is what a person reads."""
+    """The steps of a node in their order; the value is the text for a person."""
 
     TICKET = "Fetch the ticket"
     KEYS = "Keep the cluster's keys"
@@ -58,9 +58,10 @@ class StepName(Enum):
 
 
 class DiskStep(Enum):
-    """The step that only a machine with a state disk has; kept apart, so that every other machine's steps are as above.
+    """The step of a machine with a state disk.
 
-    It comes after the ticket, which brings the key, and before keys and lock (docs/adr/0040, 0048).
+    It is a separate type, because all other machines have only `StepName`. It comes after the ticket, which contains
+    the disk's key, and before keys and lock (docs/adr/0040, 0048).
     """
 
     DISK = "Open the state disk"
@@ -71,12 +72,12 @@ NodeStep: TypeAlias = StepName | DiskStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The machine as found.
+    """The present state of the machine.
 
-    ``certificate_seconds`` is what is left of the kubelet's certificate (None: there is none), ``kubeadm_left``
-    whether kubeadm or the start of the kubelet is to do, ``confirmed`` whether the Node of this boot was seen.
-    ``takes_keys``: it is (to be) a control plane, whose ticket brings what its key service holds. ``disk_closed``: it
-    has a state disk, which is not open.
+    ``certificate_seconds`` is the remaining time of the kubelet's certificate (None: no certificate). ``kubeadm_left``:
+    kubeadm or the start of the kubelet is still to do. ``confirmed``: the Node was seen in this boot. ``takes_keys``:
+    the machine is or becomes a control plane, whose ticket contains the keys of its key service. ``disk_closed``: the
+    machine has a state disk, which is not open.
     """
 
     lock: LockState
@@ -91,11 +92,11 @@ class Found:
 def plan_steps(found: Found) -> tuple[NodeStep, ...]:
     """Return the steps to do, none for a node that is up.
 
-    A ticket is needed on a machine that is not locked (a fresh or a rebooted one), whose certificate is missing or
-    short, or whose state disk is closed. After the lock everything is repaired forward: what is in place is kept, what
-    is missing is done. Keys come before the lock, because they are sealed to the register that it changes; the disk
-    does, because the kubelet starts on the lock's marker, and nothing of it may be written beside the disk. Keys lie on
-    the disk of a machine that has one, so it is open before them.
+    A ticket is needed if the machine is not locked (fresh or rebooted), its certificate is missing or ends soon, or its
+    state disk is closed. After the lock a failure is repaired forward: finished steps are kept, missing steps are
+    done. Keys come before the lock, because they are sealed to the register that the lock changes. The disk comes
+    before the lock, because the lock's marker lets the kubelet start, which must write only to the disk. The disk comes
+    before the keys, because they are stored on it.
     """
     ticket = found.lock is LockState.UNLOCKED or found.disk_closed or _is_short(found.certificate_seconds)
     steps: dict[NodeStep, bool] = {
@@ -121,10 +122,10 @@ CONTROL_PLANE = "control-plane"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlaneTicket:
-    """What a ticket brings a control plane beside: shared files by name, and what its key service holds and believes.
+    """The additional content of a control plane's ticket: shared files by name, keys and policy.
 
     ``bundle`` is an `attested.v1.InitBundle`, ``policy`` the signed policy in JSON, ``judged`` the register values that
-    the key service has judged for it.
+    the key service has verified for this ticket.
     """
 
     files: Mapping[str, bytes] = field(repr=False)
@@ -135,9 +136,9 @@ class ControlPlaneTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTicket:
-    """What the order needs of an opened ticket (which was checked to be for this cluster, node and key).
+    """The used content of an opened ticket, which was checked to be for this cluster, node and key.
 
-    ``disk_key`` is None on a machine without a state disk, and sealed where the ticket was not opened in this process.
+    ``disk_key`` is None on a machine without a state disk, and sealed if the ticket was not opened in this process.
     """
 
     role: str
@@ -151,23 +152,23 @@ class NodeTicket:
 
 
 class TicketSource(Protocol):
-    """Asks the join services for a ticket."""
+    """Requests tickets from the join services."""
 
     def fetch(self, *, disk_id: str | None) -> NodeTicket:
-        """Return an opened ticket; raises what the service, the channel or this machine refused."""
+        """Return an opened ticket; raises the refusal of the service, the channel or this machine."""
 
     def discard(self) -> None:
-        """Forget key and ticket: the kubelet has its own copy now."""
+        """Remove key and ticket; the kubelet has its own copy."""
 
     def pause(self, error: AttestedError) -> float | None:
-        """Return after how many seconds the same request may be answered, None where it never will."""
+        """Return after how many seconds the same request may succeed, None if it never will."""
 
 
 class Lock(Protocol):
     """The one-way lock of this machine."""
 
     def read(self) -> LockReading:
-        """Return the reading now."""
+        """Return the present reading."""
 
     def acquire(self, cluster_id: bytes) -> Acquisition:
         """Take the lock."""
@@ -177,7 +178,7 @@ class Joiner(Protocol):
     """Makes a node of this machine with kubeadm (`kubeadm.Worker`, `kubeadm.ControlPlaneMember`)."""
 
     def plan(self) -> Plan:
-        """Return what is to do."""
+        """Return the phases to do."""
 
     def write(self, material: JoinMaterial) -> bool:
         """Write what kubeadm and kubelet need; return whether anything changed."""
@@ -190,37 +191,40 @@ class Joiner(Protocol):
 
 
 class KeyTaker(Protocol):
-    """Takes what the key service of a control plane holds (`member.MemberKeys`)."""
+    """Stores the keys of a control plane's key service (`member.MemberKeys`)."""
 
     def take(self, brought: ControlPlaneTicket) -> bool:
-        """Keep it, sealed to the unlocked machine as it was judged; return whether anything changed."""
+        """Store the keys, sealed to the verified registers of the unlocked machine.
+
+        Return whether anything changed.
+        """
 
 
 class Boots(Protocol):
-    """Remembers what was booted when a ticket was given (`boot_record.BootRecord`)."""
+    """Records what was booted when a ticket was given (`boot_record.BootRecord`)."""
 
     def keep(self) -> None:
-        """Remember this boot as a good one; raises nothing."""
+        """Record this boot as accepted; raises nothing."""
 
     def difference(self) -> str:
-        """Return what differs from the last good one as a clause, empty where that is not known."""
+        """Return the differences from the last accepted boot as a clause, "" if they are unknown."""
 
 
 class StateDisk(Protocol):
-    """The disk that this node's state lies on (`state_disk.MachineDisk`)."""
+    """The disk that holds this node's state (`state_disk.MachineDisk`)."""
 
     def is_open(self) -> bool:
-        """Return whether the volume of this boot is in the place of its directories, and is remembered."""
+        """Return whether the volume is open, mounted at its directories, and recorded."""
 
     def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
-        """Open it, made before if nobody has used it; a ``member``'s is never made. Raises STATE_DISK_…, LUKS_…."""
+        """Open the disk; format an unused one first, except for a ``member``. Raises STATE_DISK_…, LUKS_…."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The collaborators of one node; ``keys`` makes the difference of a control plane, a worker has none.
+    """The collaborators of one node; only a control plane has ``keys``.
 
-    ``disk`` is None where the site names no state disk, ``boots`` where nothing is remembered of them.
+    ``disk`` is None if the site names no state disk, ``boots`` is None if accepted boots are not recorded.
     """
 
     config: NodeConfig
@@ -238,28 +242,31 @@ class Parts:
 
     @property
     def role(self) -> str:
-        """As what this machine asks for its ticket."""
+        """The role for which this machine requests its ticket."""
         return WORKER if self.keys is None else CONTROL_PLANE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was done (empty: nothing was to do), and the plan it followed."""
+    """The executed steps (empty: nothing was to do), and the plan that they followed."""
 
     planned: tuple[NodeStep, ...]
     steps: tuple[Step, ...] = ()
 
 
 class NodeRun:
-    """One run on one node; a run after a kill, a failure or a reboot ends where the first would have ended."""
+    """One run on one node; a run after a kill, a failure or a reboot reaches the same state as the first."""
 
     def __init__(self, parts: Parts) -> None:
-        """Keep the collaborators."""
+        """Store the collaborators."""
         self._parts = parts
         self._ticket: NodeTicket | None = None
 
     def plan(self) -> tuple[NodeStep, ...]:
-        """Look at the machine and return what is to do; raises NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER."""
+        """Read the machine's state and return the steps to do.
+
+        Raises NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER.
+        """
         parts = self._parts
         reading = parts.lock.read()
         require_open_to(reading, parts.config.cluster_id)
@@ -276,9 +283,9 @@ class NodeRun:
         )
 
     def apply(self, todo: Sequence[NodeStep], *, wait_seconds: float = 0.0) -> Outcome:
-        """Do ``todo``; a ticket that cannot be had yet is asked for again for ``wait_seconds``.
+        """Execute the steps ``todo``; retry a ticket that is not yet available for up to ``wait_seconds``.
 
-        A failure is kept in the journal (its code, its message), so `attested status` can say why the node waits.
+        A failure is recorded in the journal (code and message), so `attested status` can show why the node waits.
         """
         try:
             steps = [step for name in todo for step in self._do(name, wait_seconds)]
@@ -328,7 +335,7 @@ class NodeRun:
         )
 
     def _explained(self, disk_id: str | None) -> NodeTicket:
-        """Return a ticket; a refusal also says what this machine itself sees that it booted otherwise."""
+        """Return a ticket; add the differences from the last accepted boot to the message of a refusal."""
         boots = self._parts.boots
         try:
             ticket = self._parts.tickets.fetch(disk_id=disk_id)
@@ -388,7 +395,7 @@ class NodeRun:
         write_atomic(self._parts.confirmed, b"", mode=0o644)
 
     def _is_member(self) -> bool:
-        """Whether this is a control plane that was seen once: its boots are `attested-unlock`'s, without an order."""
+        """Return whether this is a joined control plane, which `attested-unlock` brings back without these steps."""
         return self._parts.keys is not None and self._parts.journal.load().phase is NodePhase.JOINED
 
     def _opened(self) -> NodeTicket:
@@ -398,6 +405,9 @@ class NodeRun:
 
 
 def require_role(ticket: NodeTicket, role: str) -> None:
-    """Check that the ticket is for ``role``: keys and files for a control plane, none else; raises TICKET_NOT_OURS."""
+    """Check that the ticket is for ``role`` and only a control plane's has keys and files.
+
+    Raises TICKET_NOT_OURS.
+    """
     if ticket.role != role or (ticket.control_plane is not None) != (role == CONTROL_PLANE):
         raise Refusal(f"expected the ticket of a {role}, got that of a {ticket.role}", reason=Reason.TICKET_NOT_OURS)

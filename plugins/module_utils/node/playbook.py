@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A playbook run on this machine by ansible-runner: its tasks are told while they begin, its result comes back.
+"""Runs a playbook on this machine by ansible-runner, reports each task when it begins, and returns the result.
 
-Everything that the runner writes lies in one private directory, which must be in memory, and goes when the run ends.
-Variables reach Ansible as a file in it, never in argv, and hold no secret all the same.
+The runner writes only into one private directory, which must be on tmpfs and is removed when the run ends. Variables
+reach Ansible as a file in this directory, never in argv. They hold no secrets anyway.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ _UNNAMED = "(unnamed)"
 
 
 class Listener(Protocol):
-    """Who hears of the run (`init.Teller`)."""
+    """Receives the progress of a run (`services.init_job`)."""
 
     def step(self, stage: str, task: str) -> None:
-        """Hear that a task begins."""
+        """Receive the start of a task."""
 
     def line(self, text: str) -> None:
-        """Hear a line of output."""
+        """Receive a line of output."""
 
 
 class TaskLog:
-    """A listener that writes a line of the log for each task, and nothing of what tasks print: it may hold a secret."""
+    """Logs the start of each task, but no output of tasks, which may contain a secret."""
 
     def __init__(self, log: Log) -> None:
         """Write to ``log``."""
         self._log = log
 
     def step(self, stage: str, task: str) -> None:
-        """Hear that a task begins."""
+        """Log the start of a task."""
         self._log.event("task", stage=stage, task=task)
 
     def line(self, text: str) -> None:
-        """Hear a line of output, which is not kept."""
+        """Drop a line of output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaybookOrder:
-    """What to run where: an absolute path, an inventory file, variables (plain data, no secrets).
+    """A playbook run: absolute path of the playbook, inventory file, variables (plain data, no secrets).
 
-    ``limit`` is the one host that is meant, where the inventory has more; ``machine`` is a second inventory with it.
+    ``limit`` selects one host if the inventory has more; ``machine`` is a second inventory with that host.
     """
 
     playbook: Path
@@ -80,15 +80,15 @@ class PlaybookOrder:
 
 
 class Playbooks(Protocol):
-    """Runs playbooks; `RunnerPlaybooks` for real."""
+    """Runs playbooks (`RunnerPlaybooks`)."""
 
     def run(self, order: PlaybookOrder, listener: Listener) -> Mapping[str, Any]:
-        """Run ``order`` and return what it told by ``set_stats``; raises the reason of the module that failed."""
+        """Run ``order`` and return the data of its ``set_stats``; raises the reason of the module that failed."""
 
 
 @dataclass(slots=True)
 class _RunEvents:
-    """What the events of a run have said so far."""
+    """Collects the events of a run."""
 
     listener: Listener
     ended: StepCallback
@@ -98,7 +98,7 @@ class _RunEvents:
     result: Mapping[str, Any] = field(default_factory=dict)
 
     def handle(self, event: Mapping[str, Any]) -> bool:
-        """Take one event; False tells the runner to write it nowhere."""
+        """Process one event; False lets the runner write the event to no file."""
         name, data = str(event.get("event", "")), event.get("event_data") or {}
         if name == _PLAY:
             self.stage = str(data.get("name") or _UNNAMED)
@@ -117,20 +117,23 @@ class _RunEvents:
         return False
 
     def require_success(self, status: str, code: int | None) -> None:
-        """Raise unless the run ended well and had a host; ``code`` is ansible-playbook's, None after a signal."""
+        """Raise unless the run succeeded on a host.
+
+        ``code`` is ansible-playbook's exit code, None after a signal.
+        """
         if self.failed is not None or status != "successful":
-            how = "ended by a signal" if code is None else f"exit code {code}"
+            how = "stopped by a signal" if code is None else f"exit code {code}"
             raise _failure(self.failed or {}, f"{status} ({how})")
         if not self.ran:
             raise SystemFault("expected a play that matches this machine, none did", reason=Reason.PLAYBOOK_NO_HOST)
 
 
 def _ignore(_name: str, _seconds: float) -> None:
-    """Hear of a step, and forget it."""
+    """Ignore a step."""
 
 
 class RunnerPlaybooks:
-    """Runs playbooks by ansible-runner, with the ansible-playbook beside this interpreter."""
+    """Runs playbooks by ansible-runner, with the ansible-playbook next to this interpreter."""
 
     def __init__(
         self,
@@ -140,9 +143,10 @@ class RunnerPlaybooks:
         canceled: Callable[[], bool] | None = None,
         ended: StepCallback = _ignore,
     ) -> None:
-        """Keep the private directory; ``require_memory`` raises unless it is on tmpfs; ``canceled`` ends a run.
+        """Store the private directory; ``require_memory`` raises unless it is on tmpfs.
 
-        ``ended`` hears the name and the seconds of each step that the result of a module tells of.
+        ``canceled`` returns True to stop a run. ``ended`` receives name and seconds of each step in the result of a
+        module.
         """
         self._directory = directory
         self._require_memory = require_memory
@@ -152,7 +156,7 @@ class RunnerPlaybooks:
     def run(self, order: PlaybookOrder, listener: Listener) -> Mapping[str, Any]:
         """Run ``order``.
 
-        Raises PLAYBOOK_FAILED (or the reason that the failing module of ours gave), PLAYBOOK_NO_HOST, NOT_TMPFS,
+        Raises PLAYBOOK_FAILED (or the reason of the failed module of this collection), PLAYBOOK_NO_HOST, NOT_TMPFS,
         DEPENDENCY_MISSING.
         """
         make_directory(self._directory, mode=0o700)
@@ -176,11 +180,10 @@ class RunnerPlaybooks:
 
 
 def _environment(private: str) -> dict[str, str]:
-    """Return what is set for a run, whatever its caller has set; programs lie beside this interpreter first.
+    """Return the environment of a run, whatever the caller's is; programs next to this interpreter come first.
 
-    Ansible's own files stay in the ``private`` directory: no home directory is written, where there is one. What a
-    module is called with is no line of the system's journal, and comes to it without a file and the programs that make
-    and remove one.
+    Ansible's own files stay in the ``private`` directory, so no home directory is written. The arguments of a module
+    are not written to syslog. They reach the module by pipelining, without a temporary file.
     """
     return {
         "ANSIBLE_HOME": f"{private}/home",
@@ -196,7 +199,7 @@ def _environment(private: str) -> dict[str, str]:
 
 
 def _steps(result: object) -> Iterator[tuple[str, float]]:
-    """Return the steps (`result.Step`) that a module of ours has told; of any other result none."""
+    """Return the steps (`result.Step`) in the result of a module of this collection, none for other results."""
     steps = result.get("steps") if isinstance(result, dict) else None
     for one in steps if isinstance(steps, list) else ():
         if isinstance(one, dict) and isinstance(one.get("seconds"), int | float):
@@ -205,6 +208,6 @@ def _steps(result: object) -> Iterator[tuple[str, float]]:
 
 def _failure(result: Mapping[str, Any], how: str) -> SystemFault:
     known = Reason.__members__.get(str(result.get("reason")), Reason.PLAYBOOK_FAILED)
-    message = str(result.get("msg") or f"expected the playbook to end well, it ended as {how}")
+    message = str(result.get("msg") or f"expected the playbook to succeed, it ended as {how}")
     hint = str(result["hint"]) if result.get("hint") else None
     return SystemFault(message, reason=known, hint=hint)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What became of the last evidence that this node pushed, kept on tmpfs until its next boot.
+"""The result of the last evidence push of this node, kept on tmpfs until the next boot.
 
-A machine that was revoked and runs on cannot know it: its certificate, its lock and its kubelet are as they were. What
-it can know is that its cluster took no evidence of it. Nothing is decided by it; a person is called (`status.py`).
+A revoked machine that still runs does not notice it: certificate, lock and kubelet are unchanged. It only notices that
+its cluster refuses its evidence. No decision depends on this record; the status calls for a person (`status.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_MESSAGE = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """The last push: when it ended, and why it was not taken (both texts empty where it was)."""
+    """The last push: when it ended, and why it failed (both texts are empty after a success)."""
 
     at: datetime
     reason: str = ""
@@ -38,28 +38,28 @@ class Pushed:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the cluster said no, which is another thing than to be out of reach."""
+        """Whether the cluster refused the evidence, as opposed to being unreachable."""
         return self.reason == Reason.EVIDENCE_REFUSED.name
 
 
 class PushRecord:
-    """The file of the last push; `attested-reattest` writes it, who asks for the status reads it."""
+    """The file of the last push; `attested-reattest` writes it, the node's status reads it."""
 
     def __init__(self, path: Path = PATH, *, clock: Clock) -> None:
-        """Keep path and clock."""
+        """Store path and clock."""
         self._path = path
         self._clock = clock
 
     def good(self) -> None:
-        """Note that evidence was taken now; raises FILE_UNUSABLE."""
+        """Record that evidence was accepted now; raises FILE_UNUSABLE."""
         self._write(Pushed(at=self._clock.now()))
 
     def failed(self, error: AttestedError) -> None:
-        """Note that it was not, and why; raises FILE_UNUSABLE."""
+        """Record that evidence was not accepted, and why; raises FILE_UNUSABLE."""
         self._write(Pushed(at=self._clock.now(), reason=error.code, message=error.message[:_MAX_MESSAGE]))
 
     def load(self) -> Pushed | None:
-        """Return the last push of this boot; None where there was none, or the file is not one of ours."""
+        """Return the last push of this boot; None if there was none, or the file has an unknown format."""
         if not self._path.exists():
             return None
         try:

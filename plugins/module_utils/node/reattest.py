@@ -36,7 +36,10 @@ _WAIT_SECONDS = 120
 
 
 def push(path: str | Path) -> tuple[str, datetime]:
-    """Push evidence once; return who took it, and when the next is overdue. Raises what refused it."""
+    """Push evidence once; return the accepting endpoint and the time when the node is overdue.
+
+    Raises the refusal.
+    """
     config = load_node_config(path)
     clock = SystemClock()
     machine = JoinMachine(
@@ -55,7 +58,10 @@ def push_and_keep(
     pause: Callable[[AttestedError], float | None],
     clock: Clock,
 ) -> tuple[str, datetime]:
-    """Push until evidence was taken, or the time is over; ``record`` keeps what became of it. Raises the last error."""
+    """Push until evidence is accepted or the time is over; ``record`` gets the result.
+
+    Raises the last error.
+    """
     try:
         answered = ask_again(push_once, pause=pause, clock=clock, wait_seconds=_WAIT_SECONDS)
     except AttestedError as error:
@@ -92,5 +98,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AttestedError as error:
         sys.stderr.write(f"attested-agent reattest: {error}\n")
         return 1
-    sys.stderr.write(f"attested-agent reattest: {endpoint} took it, overdue at {due:%Y-%m-%dT%H:%M:%SZ}\n")
+    sys.stderr.write(f"attested-agent reattest: {endpoint} accepted it, overdue at {due:%Y-%m-%dT%H:%M:%SZ}\n")
     return 0

@@ -1,15 +1,15 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rebooted node between two helpers: a cluster's ticket, and an admin who recovers it where no cluster answers.
+"""A rebooted node rejoins by a cluster's ticket, or by an admin's recovery if no cluster answers.
 
 ::
 
     ask --ticket--> claim(rejoin) --> disk --> (keys) --> lock --> kubelet
      |                 one of the two, never both
-     +--after a while: door open--> right key --> claim(recovery) --> disk --> lock; the asking ends --> kubelet
+     +--after a while: listener--> right key --> claim(recovery) --> disk --> lock; asking stops --> kubelet
 
-The door opens beside the asking and closes when the disk is open, whoever opened it (docs/adr/0040).
+The listener starts while the node still asks for a ticket, and stops when the disk is open (docs/adr/0040).
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ if TYPE_CHECKING:
 RECOVERY_UNIT = "attested-recovery-service.service"
 
 YIELD_SECONDS = 300.0
-"""How long a ticket that came second waits for an admin's key to have opened the disk, or to have failed."""
+"""How long a ticket that lost the claim waits until the admin's key has opened the disk or has failed."""
 
 LINGER_SECONDS = 5.0
-"""The admin's answer leaves through the door after the disk is open."""
+"""How long the listener runs after the disk is open, so that the admin receives the response."""
 
 _LOOK_SECONDS = 0.5
 
 
 class ContestedDisk:
-    """The node's disk, which a ticket opens only by the claim that an admin's recovery asks for as well."""
+    """The node's disk; a ticket opens it only with the claim for which an admin's recovery also competes."""
 
     def __init__(self, disk: StateDisk, contest: Contest) -> None:
-        """Open ``disk`` by ``contest``."""
+        """Open ``disk`` with a claim of ``contest``."""
         self._disk = disk
         self._contest = contest
 
     def is_open(self) -> bool:
-        """Return whether the volume of this boot is in its places."""
+        """Return whether the volume is open and mounted."""
         return self._disk.is_open()
 
     def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
-        """Open it for the cluster; raises RECOVERY_RACE_LOST, and what the disk raises."""
+        """Open the disk with a ticket's key; raises RECOVERY_RACE_LOST, and as `StateDisk.open`."""
         with self._contest.claim(Contender.REJOIN):
             self._disk.open(disk_id=disk_id, key=key, member=member)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredNode:
-    """What an admin's right key does: the steps of a ticket, in their order. May be repeated.
+    """Executes the steps of a ticket, in their order, with an admin's key. The steps may be repeated.
 
-    ``keys`` are those of a control plane, which lie on its disk: an admin sends none.
+    ``keys`` opens the keys of a control plane, which are on its disk; an admin sends none.
     """
 
     disk: MachineDisk
@@ -85,7 +85,7 @@ class RecoveredNode:
     keys: MemberKeys | None = None
 
     def open(self, key_file: Path) -> None:
-        """Open the disk of a node that has joined before, and lock the machine to its cluster."""
+        """Open the disk of a node that has already joined, and lock the machine to its cluster."""
         self.disk.open_from(key_file, disk_id=self.disk_id, member=True)
         if self.keys is not None:
             self.keys.open()
@@ -93,7 +93,7 @@ class RecoveredNode:
 
 
 class SocketRecoveryListener:
-    """The desk at its socket, and the service on the network beside it; both end with the block."""
+    """Runs the desk of recovery at its socket and starts the network service; both stop with the block."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class SocketRecoveryListener:
         socket: str | Path = RECOVERY_SOCKET,
         runner: Runner | None = None,
     ) -> None:
-        """Let ``user`` ask at ``socket``."""
+        """Accept calls of ``user`` at ``socket``."""
         self._desk = desk
         self._user = user
         self._log = log
@@ -113,7 +113,7 @@ class SocketRecoveryListener:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Let an admin offer keys; raises CONFIG_INVALID, FILE_UNUSABLE, AUDIT_UNWRITABLE, COMMAND_FAILED."""
+        """Accept an admin's keys; raises CONFIG_INVALID, FILE_UNUSABLE, AUDIT_UNWRITABLE, COMMAND_FAILED."""
         caller = self._user()
         with self._desk() as desk:
             service = recovery_service(desk, log=self._log)
@@ -130,7 +130,7 @@ class SocketRecoveryListener:
                 await self._systemctl("start")
                 yield
             finally:
-                with suppress(AttestedError):  # it ends with this process at the latest
+                with suppress(AttestedError):  # systemd stops the service with this process at the latest
                     await self._systemctl("stop")
                 await server.stop()
                 service.close()
@@ -140,14 +140,14 @@ class SocketRecoveryListener:
 
 
 class RecoveryListener(Protocol):
-    """Where an admin's recovery comes in (`SocketRecoveryListener`)."""
+    """Receives an admin's recovery (`SocketRecoveryListener`)."""
 
     def opened(self) -> AbstractAsyncContextManager[None]:
-        """Let it come in as long as the context lasts."""
+        """Accept recovery requests as long as the context lasts."""
 
 
 class StructuredLog(Protocol):
-    """Hears what happens (`serving.Log`)."""
+    """A log of events (`core.logs.Log`)."""
 
     def event(self, name: str, /, **fields: Any) -> None:
         """Write one line."""
@@ -155,7 +155,7 @@ class StructuredLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The other way of a rebooted node: ``door`` opens where nobody has answered for ``after_seconds``."""
+    """The recovery of a node: ``listener`` starts if no cluster has answered for ``after_seconds``."""
 
     contest: Contest
     listener: RecoveryListener
@@ -166,7 +166,10 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejoin:
-    """The way of a ticket: ``ask`` returns when this is a node, ``stop`` ends it, ``resume`` goes on after the disk."""
+    """The rejoin by a ticket: ``run`` returns when this machine is a node, ``stop`` stops the client.
+
+    ``resume`` continues after an admin has opened the disk.
+    """
 
     run: Callable[[], None]
     stop: Callable[[], None]
@@ -174,9 +177,9 @@ class Rejoin:
 
 
 async def rejoin_or_recover(rejoin: Rejoin, recovery: Recovery, *, log: StructuredLog) -> None:
-    """Return when the rebooted machine is a node again, by whichever helper was first.
+    """Return when the rebooted machine is a node again, by a ticket or by an admin's recovery.
 
-    Raises what the asking raised, unless an admin has opened the disk: then it goes on from there.
+    Raises the error of the rejoin, unless an admin has opened the disk; then it continues after the disk.
     """
     ticket = asyncio.create_task(asyncio.to_thread(rejoin.run))
     await asyncio.wait({ticket}, timeout=recovery.after_seconds)
@@ -185,7 +188,7 @@ async def rejoin_or_recover(rejoin: Rejoin, recovery: Recovery, *, log: Structur
             async with recovery.listener.opened():
                 log.event("recovery", text="No cluster has answered: an admin may recover this node")
                 await _decided(ticket, recovery)
-        except AttestedError as error:  # a door that does not open keeps nobody from the cluster's ticket
+        except AttestedError as error:  # without a listener the node can still get a ticket
             log.event("recovery_failed", reason=error.code, message=error.message)
     if recovery.contest.winner is not Contender.RECOVERY:
         await ticket
@@ -198,7 +201,7 @@ async def rejoin_or_recover(rejoin: Rejoin, recovery: Recovery, *, log: Structur
 
 
 async def _decided(ticket: asyncio.Task[None], recovery: Recovery) -> None:
-    """Return when somebody has opened the disk, or the asking has failed while nobody is opening it."""
+    """Return when the disk is open, or when the rejoin has failed and no recovery is opening the disk."""
     opened = asyncio.create_task(_opened(recovery.contest))
     try:
         await asyncio.wait({ticket, opened}, return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +215,7 @@ async def _decided(ticket: asyncio.Task[None], recovery: Recovery) -> None:
 
 async def _opened(contest: Contest) -> None:
     while not await asyncio.to_thread(contest.wait, _LOOK_SECONDS):
-        pass  # a thread that waits for good would outlive the process' loop
+        pass  # a thread that waits without a limit would outlive the event loop
 
 
 def _lost_race(ticket: asyncio.Task[None]) -> bool:

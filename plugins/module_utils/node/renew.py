@@ -37,13 +37,13 @@ _INTERVAL_SECONDS = 3600
 
 
 def renew(path: str | Path, *, at_once: bool) -> Renewed:
-    """Renew the certificate of this machine where it is time, or ``at_once``; raises what refused it."""
+    """Renew the certificate of this machine if it is due, or ``at_once``; raises as `Renewal.run`."""
     with alone(DIRECTORY):
         return own_renewal(load_node_config(path)).run(at_once=at_once)
 
 
 def own_renewal(config: NodeConfig) -> Renewal:
-    """Return the renewal of this machine; the caller lets one run at a time (`alone`)."""
+    """Return the renewal of this machine; the caller must hold `alone`."""
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     return Renewal(
         config.name,
@@ -55,7 +55,10 @@ def own_renewal(config: NodeConfig) -> Renewal:
 
 
 def run_kubelet(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Take a ticket for this node's kubelet: a certificate, and whom it believes; raises as `Renewal.run`."""
+    """Fetch a ticket for this node's kubelet: a certificate, and the CAs to trust.
+
+    Raises as `Renewal.run`.
+    """
     if check_mode:
         return Result(changed=True)
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
@@ -66,7 +69,7 @@ def run_kubelet(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def renew_and_keep(renew_once: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:
-    """Renew; ``record`` keeps why there was none, and that the next run comes in ``interval_seconds``."""
+    """Renew; a failure is written to ``record``, with the next attempt in ``interval_seconds``."""
     try:
         done = renew_once()
     except AttestedError as error:
@@ -77,7 +80,7 @@ def renew_and_keep(renew_once: Callable[[], Renewed], record: RenewalRecord, *, 
 
 
 def does_pass(error: AttestedError) -> bool:
-    """Whether time alone may help against what kept this machine from its certificate."""
+    """Return whether the cause of a failed renewal may pass by itself."""
     return error.reason is Reason.API_UNREACHABLE or passes_by_itself(error)
 
 
@@ -107,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="attested-agent renew", description="Renew the kubelet's certificate with fresh evidence, when it is time."
     )
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
-    parser.add_argument("--now", action="store_true", help="renew also where there is time left")
+    parser.add_argument("--now", action="store_true", help="renew even if it is not due")
     parser.add_argument(
         "--interval",
         type=int,

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def renew_and_record(
     renew: Callable[[], RenewedControlPlane], record: RenewalRecord | None, *, interval_seconds: int
 ) -> Mapping[str, Any]:
-    """Renew and return plain values; ``record`` (None in check mode) keeps why there was none."""
+    """Renew and return plain values; a failure is written to ``record`` (None in check mode)."""
     try:
         values = result_of(renew(), check_mode=record is None).values
     except AttestedError as error:
@@ -86,11 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attested-agent renew-control-plane",
         description="Renew the certificates of this control plane that are due, one component after the other, "
-        "and start each component anew; one control plane of the cluster at a time.",
+        "and restart each component; one control plane of the cluster at a time.",
     )
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
-    parser.add_argument("--now", action="store_true", help="renew all of them, also where there is time left")
-    parser.add_argument("--check", action="store_true", help="only say what would be renewed")
+    parser.add_argument("--now", action="store_true", help="renew all of them, even if they are not due")
+    parser.add_argument("--check", action="store_true", help="only list what would be renewed")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(
         "--interval",

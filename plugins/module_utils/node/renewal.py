@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kubelet's client certificate, renewed by its own machine with fresh evidence (ADR 0024).
 
-    is it time? → ticket for a new key → check → ask the API with the new pair → only then put it in place
+    due? → ticket for a new key → check → call the API with the new pair → replace the kubelet's pair
 
-Until the last step the kubelet has what it had: whatever fails or is killed before costs a try and nothing else.
+Until the last step the kubelet keeps its present pair, so a failure or a kill before it costs only an attempt.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ _CANDIDATE = "candidate.pem"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed:
-    """What the kubelet has now, and whether this run gave it that."""
+    """The kubelet's present validity, and whether this run changed it."""
 
     validity: Validity
     changed: bool
 
 
 class Renewal:
-    """One machine's renewal; the caller lets one run at a time. `node`, which may run beside it, has its own store."""
+    """Renews one machine's certificate; the caller runs one at a time.
+
+    The playbook `node` uses another ticket store.
+    """
 
     def __init__(
         self,
@@ -58,9 +61,9 @@ class Renewal:
         directory: Path,
         reader: Callable[[Path], NodeReader] | None = None,
     ) -> None:
-        """Renew for node ``name``; ``directory`` is root's own on tmpfs, and no other run's.
+        """Renew for node ``name``; ``directory`` is on tmpfs, belongs to root, and is used by no other run.
 
-        ``reader`` reads Nodes with a PEM file (None: as the kubelet does, with that file in the place of its own).
+        ``reader`` reads Nodes with a PEM file (None: by the kubelet's kubeconfig, with that file instead of its own).
         """
         self._name = name
         self._machine = machine
@@ -74,21 +77,23 @@ class Renewal:
     def run(
         self, *, at_once: bool = False, shorter: bool = False, trust: Callable[[bytes], object] | None = None
     ) -> Renewed:
-        """Renew where it is time, or ``at_once``; ``shorter``: the new one may end earlier, as that of another CA may.
+        """Renew if the certificate is due, or ``at_once``.
 
-        ``trust`` takes the CAs of the ticket, once its certificate is in place.
+        ``shorter``: the new one may end earlier (another CA's may). ``trust`` receives the CAs of the ticket, once its
+        certificate is in place.
 
-        1. The machine is locked, so what it asks for is a renewal and never a first ticket. NODELOCK_NOT_HELD
+        1. The machine is locked, so the request is a renewal and never a first ticket. NODELOCK_NOT_HELD
         2. The kubelet has a certificate. KUBELET_CREDENTIAL_MISSING, KUBECONFIG_MALFORMED
-        3. It is time; otherwise nothing is asked.
-        4. A ticket for a key that is new. What the services, the channel or this machine refuse.
-        5. It is for this node and that key, and ends no earlier than another ticket's. KUBELET_CREDENTIAL_INVALID
-        6. The API takes it. KUBELET_CREDENTIAL_REFUSED, API_UNREACHABLE
-        7. Certificate and key take the place of those before, by one rename. FILE_UNUSABLE
+        3. The certificate is due; otherwise no request is sent.
+        4. A ticket for a new key is fetched. Raises the refusal of the services, the channel or this machine.
+        5. Its certificate is for this node and key, and ends no earlier than a present one from a ticket.
+           KUBELET_CREDENTIAL_INVALID
+        6. The API accepts the certificate. KUBELET_CREDENTIAL_REFUSED, API_UNREACHABLE
+        7. One rename replaces certificate and key. FILE_UNUSABLE
         """
         self._require_lock()  # 1
         current = self._current()  # 2
-        self._forget()  # of a run that was killed
+        self._remove_leftovers()  # of a run that was killed
         if not at_once and self._machine.clock.now() < current.renews:  # 3
             return Renewed(validity=current, changed=False)
         try:
@@ -100,7 +105,7 @@ class Renewal:
             if trust is not None:
                 trust(ticket.cluster_ca)
         finally:
-            self._forget()
+            self._remove_leftovers()
         return Renewed(validity=ends, changed=True)
 
     def _require_lock(self) -> None:
@@ -139,7 +144,7 @@ class Renewal:
         return found
 
     def _confirm(self, fresh: KubeletCredential) -> None:
-        """Read the own Node with the new credential; that there is none is an answer too, and nobody's refusal."""
+        """Read this machine's Node with the new credential; a missing Node is a valid response and no refusal."""
         make_directory(self._directory, mode=0o700)
         write_atomic(self._candidate, fresh.to_pem())
         ask_again(
@@ -153,7 +158,7 @@ class Renewal:
     def _candidate(self) -> Path:
         return self._directory / _CANDIDATE
 
-    def _forget(self) -> None:
+    def _remove_leftovers(self) -> None:
         self._tickets.discard()
         remove(self._candidate)
 

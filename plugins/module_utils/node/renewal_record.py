@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why the kubelet's certificate was not renewed, and when it is tried again; on tmpfs, until a renewal succeeds."""
+"""Why the last renewal of a certificate failed, and when the next starts; on tmpfs, until a renewal succeeds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 DIRECTORY = Path("/run/attested/renewal")
-"""Root's own: the record, and during a renewal the new key."""
+"""Belongs to root; holds the record, and during a renewal the new key."""
 
 CONTROL_PLANE_DIRECTORY = Path("/run/attested/control-plane-renewal")
 """The same for the certificates of a control plane itself; during a renewal admin.conf's credential as files."""
@@ -37,7 +37,7 @@ _MAX_MESSAGE = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRenewal:
-    """A renewal that failed: when, why, when the next is; ``passes`` where time alone may help."""
+    """A failed renewal: when, why, when the next starts; ``passes``: the cause may pass by itself."""
 
     at: datetime
     reason: str
@@ -47,19 +47,19 @@ class FailedRenewal:
 
 
 class RenewalRecord:
-    """The file of the last renewal, if it failed; `attested-renew` writes it, who asks for the status reads it."""
+    """The file of the last renewal, if it failed; `attested-renew` writes it, the node's status reads it."""
 
     def __init__(self, directory: Path = DIRECTORY, *, clock: Clock) -> None:
-        """Keep directory and clock."""
+        """Store directory and clock."""
         self._path = directory / _NAME
         self._clock = clock
 
     def clear(self) -> None:
-        """Note that nothing is wrong any more; raises FILE_UNUSABLE."""
+        """Remove the record after a successful renewal; raises FILE_UNUSABLE."""
         remove(self._path)
 
     def failed(self, error: AttestedError, *, next_seconds: float, passes: bool) -> None:
-        """Note why there was no renewal, and after how many seconds the next is tried; raises FILE_UNUSABLE."""
+        """Record why the renewal failed, and after how many seconds the next starts; raises FILE_UNUSABLE."""
         now = self._clock.now()
         body = {
             "version": _VERSION,
@@ -73,7 +73,7 @@ class RenewalRecord:
         write_atomic(self._path, json.dumps(body, indent=2).encode() + b"\n")
 
     def load(self) -> FailedRenewal | None:
-        """Return the failure; None where there was none in this boot, or the file is not one of ours."""
+        """Return the failure; None if there was none in this boot, or the file has an unknown format."""
         if not self._path.exists():
             return None
         try:
@@ -96,7 +96,7 @@ class RenewalRecord:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Wait for a renewal that runs already, and keep others waiting; who is killed keeps nobody."""
+    """Hold an exclusive lock during the block; the kernel frees the lock of a killed process."""
     make_directory(directory, mode=0o700)
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

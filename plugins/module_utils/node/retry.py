@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking again for what may be had later, at times that many machines do not share."""
+"""Retries requests that may succeed later, with pauses that spread the requests of many machines."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 LONGEST_SECONDS = 60.0
 _DOUBLINGS = 16
-"""More of them would only be a longer way to say: the longest."""
+"""After so many doublings every window has reached the longest pause."""
 
 
 class Backoff:
-    """Draws each pause anew from a window that doubles: machines that failed together do not come back together.
+    """Draws each pause at random from a window that doubles after each failure.
 
-    The window of a reason begins with `first` seconds and ends with ``longest_seconds``; a pause is any moment of it
-    (full jitter). Another reason has its own window: a failure of a new kind is looked at soon, and two that take
-    turns do not undo each other. A service that said when to come is never asked earlier, nor by all at that moment;
-    every window then begins anew.
+    So machines that failed together do not retry together. The window of a reason starts with `first` seconds and grows
+    to ``longest_seconds``; a pause is uniform in it (full jitter). Each reason has its own window, so a new kind of
+    failure is retried soon, and two alternating reasons do not reset each other. If the service sent a retry time, no
+    request is earlier, and the requests are spread after it; then every window starts again.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class Backoff:
         random: Random,
         longest_seconds: float = LONGEST_SECONDS,
     ) -> None:
-        """Keep the first window of each error (None: it never passes) and where chance comes from."""
+        """Store the first window of each error (None: a retry never helps) and the source of random numbers."""
         self._first = first
         self._random = random
         self._longest = longest_seconds
         self._failures: dict[Reason, int] = {}
 
     def pause(self, error: AttestedError) -> float | None:
-        """Return how many seconds to wait after ``error``, None where asking again never helps."""
+        """Return how many seconds to wait after ``error``, None if a retry never helps."""
         first = self._first(error)
         if first is None:
             return None
@@ -58,7 +58,7 @@ class Backoff:
 
 
 def _ignore(_error: AttestedError, _pause: float) -> None:
-    """Tell nobody."""
+    """Ignore a wait."""
 
 
 def ask_again(
@@ -69,10 +69,10 @@ def ask_again(
     wait_seconds: float,
     waits: Callable[[AttestedError, float], None] = _ignore,
 ) -> Answer:
-    """Return what ``ask`` returns; on an error that passes, ask again until ``wait_seconds`` are over.
+    """Return the result of ``ask``.
 
-    ``pause`` says after how many seconds asking again makes sense (None: never); ``waits`` hears of each wait. The
-    last error is raised.
+    After an error that may pass, call it again until ``wait_seconds`` are over. ``pause`` returns after how many
+    seconds a retry makes sense (None: never); ``waits`` is called before each wait. The last error is raised.
     """
     deadline = clock.monotonic() + wait_seconds
     while True:

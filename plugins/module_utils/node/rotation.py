@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Any rotation on one node: the modules `rotation_info` and `rotation_phase`. What each does is a table by kind."""
+"""The work of the modules `rotation_info` and `rotation_phase`: select the functions of a rotation by its kind."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ _CHANGE = {"authorities": change_authorities, "encryption_key": change_keys}
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Say what this node has, or the cluster; raises what that inspection raises."""
+    """Return the rotation's state on this node, or that of the cluster; raises as the selected inspection."""
     inspect = inspect_cluster if params["scope"] == "cluster" else _INSPECT[params["kind"]]
     return Result(values=inspect(params))
 
 
 def run_phase(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do this node's part of the first phase of a plan; versions of the master secret come from the admin's machine."""
+    """Execute this node's part of the first phase of a plan.
+
+    The admin's machine sends versions of the master secret.
+    """
     if params["kind"] == "master_secret":
         return take_versions(params, check_mode)
     step = Step.of(params["plan"], load_node_config(params["node_config"]).name, kind=params["kind"])

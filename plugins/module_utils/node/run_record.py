@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When a command that a timer runs succeeded last, and why it failed since; on tmpfs, until the next boot.
+"""When a command of a timer succeeded last, and why it has failed since; on tmpfs, until the next boot.
 
-Nothing is decided by it: `attested-agent figures` shows it, and an alert counts from it (docs/adr/0079).
+No decision depends on it: `attested-agent figures` exports it, and alerts use its age (docs/adr/0079).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIRECTORY = Path("/run/attested")
 BACKUP, DISK_HEALTH, REATTEST, RENEW = "backup", "disk-health", "reattest", "renew"
 RENEW_CONTROL_PLANE = "renew-control-plane"
 COMMANDS = (BACKUP, DISK_HEALTH, REATTEST, RENEW, RENEW_CONTROL_PLANE)
-"""Those of `attested-agent` whose last success is kept."""
+"""The commands of `attested-agent` whose last success is recorded."""
 
 _VERSION = 1
 _LIMIT = 1 << 12
@@ -36,7 +36,7 @@ _LIMIT = 1 << 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The last success in this boot, and the failure since; None where there was none."""
+    """The last success in this boot, and the failure since then; None if there was none."""
 
     good_at: datetime | None = None
     failed_at: datetime | None = None
@@ -44,16 +44,19 @@ class Run:
 
 
 class RunRecord:
-    """The file of one command."""
+    """The record of one command in a file."""
 
     def __init__(self, command: str, directory: Path = DIRECTORY, *, clock: Clock) -> None:
-        """Keep it in ``directory``, which `prepare` makes."""
+        """Store the path in ``directory``, which `prepare` makes."""
         self._path = directory / file_name(command)
         self._clock = clock
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Note how the block ends; its error goes on. A note that cannot be written ages, which is what alerts."""
+        """Record how the block ends and raise its error again.
+
+        If writing fails, the record gets old, which alerts.
+        """
         try:
             yield
         except AttestedError as error:
@@ -62,7 +65,7 @@ class RunRecord:
         self._write(Run(good_at=self._clock.now()))
 
     def load(self) -> Run:
-        """Return what was noted in this boot: nothing where there is no file, or it is not one of ours."""
+        """Return the record of this boot; a missing or unknown file counts as no run."""
         try:
             found = load_json(read_bytes(self._path, limit=_LIMIT))
             if found["version"] != _VERSION:
@@ -84,7 +87,7 @@ class RunRecord:
 
 
 def file_name(command: str) -> str:
-    """Return the name of the file of ``command``; a reset removes it."""
+    """Return the file name of ``command``; a reset removes the file."""
     return f"last-{command}.json"
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A machine that has joined as a control plane by itself: its key and join service, by the playbook that it runs."""
+"""Installs key and join service on a machine that has joined as a control plane, by a playbook on that machine."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from .playbook import Listener, Playbooks
 
 MARKER = Path("/var/lib/attested/services")
-"""There once the playbook ended well; a reset of the node removes it."""
+"""Exists once the playbook has succeeded; a reset of the node removes it."""
 
 
 UNITS = ("attested-unlock.service", "attested-key-service.service", "attested-join-service.service")
-"""What waits for the keys at the boot of a control plane, in its order."""
+"""The units that wait for the keys at the boot of a control plane, in the order of their start."""
 
 
 class Services(Protocol):
-    """What a node runs for other machines, and a worker does not."""
+    """The services that a control plane runs for other machines."""
 
     def missing(self) -> bool:
-        """Say whether this machine should run them and does not yet."""
+        """Return whether this machine should run the services and does not yet."""
 
     def install(self) -> None:
-        """Let it run them; raises what the playbook raises."""
+        """Install the services; raises the reason of the playbook."""
 
     def resume(self) -> None:
-        """Start what systemd passed over at the boot because the state disk was closed."""
+        """Start the units that systemd skipped at the boot because the state disk was closed."""
 
 
 class MemberServices:
-    """The services of a further control plane; a start after a kill or a failure makes them complete."""
+    """The services of a further control plane; a repetition after a kill or a failure completes them."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class MemberServices:
         marker: Path = MARKER,
         units: Path = Path("/etc/systemd/system"),
     ) -> None:
-        """Run the playbook of ``settings`` on ``machine``; ``listener`` hears of its tasks.
+        """Run the playbook of ``settings`` on ``machine``; ``listener`` receives its tasks.
 
-        ``units`` is where the services' units lie.
+        ``units`` is the directory of the services' units.
         """
         self._settings = settings
         self._machine = machine
@@ -67,7 +67,10 @@ class MemberServices:
         self._units = units
 
     def missing(self) -> bool:
-        """Say whether it joined as a control plane (one that made its cluster has them from its init)."""
+        """Return whether this machine joined as a control plane and lacks the services.
+
+        A founder has the services from its init.
+        """
         progress = self._machine.journal.load()
         member = progress is not None and progress.operation == MEMBER_OPERATION
         return member and self._journal.load().phase is NodePhase.JOINED and not self._marker.exists()
@@ -82,7 +85,7 @@ class MemberServices:
         write_atomic(self._marker, b"")
 
     def resume(self) -> None:
-        """Start those that were installed; one that does not come up is for systemd, which tries again."""
+        """Start the installed units; systemd restarts a unit that fails."""
         installed = [unit for unit in UNITS if (self._units / unit).exists()]
         if installed:
             self._machine.runner.run(["systemctl", "start", "--no-block", *installed], check=False)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state disk of this machine before its lock (docs/adr/0040, 0048). Keys are used in another process."""
+"""Opens the state disk of this machine before the node lock (docs/adr/0040, 0048); another process uses the keys."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ DIRECTORIES = {
         KeyPaths().rest: 0o700,
     },
 }
-"""What lies on the disk of a machine, with the mode that it gets where nobody has made it before.
+"""The directories on the disk by role, with the mode for a directory that does not exist yet.
 
-Not containerd's directory: `prepare` fills it, before there is a key.
+containerd's directory is not on the disk, because `prepare` fills it before there is a key.
 """
 
 MINIMUM_BYTES = LEAST_BYTES
-"""A smaller disk is refused where the site does not say another size."""
+"""A smaller disk is refused unless the site sets another size."""
 
 KEY_DIRECTORY = Path("/run/attested/disk-key")
 VOLUME_FILE = Path("/var/lib/attested/volume")
@@ -58,7 +58,10 @@ _VOLUME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSettings:
-    """What a site says of a machine's disk: its path by id, that name where what is on it may go, its least size."""
+    """The site's settings of a machine's disk.
+
+    ``device`` is its by-id path, ``erase`` the disk's name if it may be erased, ``minimum_bytes`` its least size.
+    """
 
     device: str
     erase: str = ""
@@ -66,7 +69,7 @@ class DiskSettings:
 
     @classmethod
     def of(cls, device: str, *, erase: str = "", minimum_bytes: int = MINIMUM_BYTES) -> DiskSettings | None:
-        """Return the settings, None where no ``device`` is named; raises STATE_DISK_OPTION."""
+        """Return the settings, None without a ``device``; raises STATE_DISK_OPTION."""
         if not device:
             return None
         name = require_by_id(device).removeprefix(BY_ID)
@@ -76,10 +79,10 @@ class DiskSettings:
 
 
 class HostMounts:
-    """Runs programs among the mounts of the machine's first process: those of a confined unit end with the unit."""
+    """Runs programs in the mount namespace of process 1: mounts of a confined unit end with the unit."""
 
     def __init__(self, runner: Runner) -> None:
-        """Run by ``runner``."""
+        """Run programs with ``runner``."""
         self._runner = runner
 
     def run(
@@ -91,20 +94,23 @@ class HostMounts:
         env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> CommandResult:
-        """Run ``argv`` there; raises as ``runner`` does."""
+        """Run ``argv`` in that namespace; raises as ``runner``."""
         words = (*_IN_HOST, *argv)
         return self._runner.run(words, stdin=stdin, timeout_seconds=timeout_seconds, env=env, check=check)
 
 
 class VolumeFile:
-    """Which volume was in use on the disk the last time: 64 hexadecimal digits, on the machine's own disk."""
+    """The id of the last used volume of the state disk, 64 hexadecimal digits.
+
+    The file is on the system disk.
+    """
 
     def __init__(self, path: Path = VOLUME_FILE) -> None:
-        """Keep the path."""
+        """Store the path."""
         self._path = path
 
     def load(self) -> str | None:
-        """Return the volume, None where none was ever in use; raises STATE_DISK_OPTION."""
+        """Return the volume, None if none was ever in use; raises STATE_DISK_OPTION."""
         if not self._path.exists():
             return None
         text = read_bytes(self._path, limit=256).decode("ascii", "replace").strip()
@@ -116,7 +122,7 @@ class VolumeFile:
         return text
 
     def save(self, volume: str) -> None:
-        """Remember ``volume``."""
+        """Write ``volume``."""
         make_directory(self._path.parent, mode=0o755)
         write_atomic(self._path, f"{volume}\n".encode("ascii"), mode=0o644)
 
@@ -130,7 +136,10 @@ def _in_memory(directory: Path) -> None:
 def held_key(
     key: DiskKey, *, directory: Path = KEY_DIRECTORY, require_memory: Callable[[Path], None] = _in_memory
 ) -> Iterator[Path]:
-    """Hold a file on tmpfs with the key, for root alone, as long as the block lasts; raises NOT_TMPFS, SWAP_ACTIVE."""
+    """Yield a root-only file on tmpfs with the key as long as the block lasts.
+
+    Raises NOT_TMPFS, SWAP_ACTIVE.
+    """
     make_directory(directory, mode=0o700)
     directory.chmod(0o700)
     require_memory(directory)
@@ -143,13 +152,13 @@ def held_key(
 
 
 class Mounts(Protocol):
-    """What is mounted now (`statedisk.LinuxDevice`)."""
+    """The present mounts (`disk.gateway.LinuxDevice`)."""
 
     def mounted(self) -> bool:
-        """Say whether the volume is mounted in its place."""
+        """Return whether the volume is mounted at its mount point."""
 
     def bound(self, target: Path) -> bool:
-        """Say whether a directory of the volume is in the place of ``target``."""
+        """Return whether a directory of the volume is bind-mounted at ``target``."""
 
 
 class MachineDisk:
@@ -167,9 +176,9 @@ class MachineDisk:
         mounts: Mounts | None = None,
         hold: Callable[[DiskKey], AbstractContextManager[Path]] = held_key,
     ) -> None:
-        """Count unlocks in the TPM of ``tcti``; ``hold`` brings a key to where the other process reads it.
+        """Count unlocks in the TPM of ``tcti``; ``hold`` writes a key to a file that the other process reads.
 
-        ``role`` says what lies on the disk.
+        ``role`` determines the directories on the disk.
         """
         here = SystemRunner()
         self._settings = settings
@@ -182,15 +191,16 @@ class MachineDisk:
         self._hold = hold
 
     def is_open(self) -> bool:
-        """Return whether the volume was unlocked in this boot, is in its places, and is remembered."""
+        """Return whether the volume was unlocked in this boot, is mounted at its directories, and is recorded."""
         counted = self._paths.counted.exists() and self._volumes.load() is not None
         return counted and self._mounts.mounted() and all(map(self._mounts.bound, self._paths.directories))
 
     def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
-        """Open the disk with ``key``; raises STATE_DISK_TOO_LATE, and as `state_disk` and `SealedSecrets.opened` do.
+        """Open the disk with ``key``.
 
-        A sealed one goes to the process that uses it as it is: no key is ever in this one. A named one is that of a
-        version of the master secret, and the disk's record says which.
+        Raises STATE_DISK_TOO_LATE, and as `state_disk` and `SealedSecrets.opened`. A sealed key is passed to the other
+        process unopened, so this process never has it. A named key belongs to a version of the master secret, and the
+        disk's record stores the name.
         """
         if isinstance(key, SealedSecrets):
             self._open(disk_id=disk_id, member=member, sealed=key)
@@ -200,13 +210,14 @@ class MachineDisk:
             self._open(disk_id=disk_id, member=member, key_file=path, key_name=name)
 
     def open_from(self, key_file: Path, *, disk_id: str, member: bool) -> None:
-        """Open the disk with the key in a file on tmpfs; raises as `open` does."""
+        """Open the disk with the key in a file on tmpfs; raises as `open`."""
         self._open(disk_id=disk_id, member=member, key_file=key_file)
 
     def destroyed(self, *, disk_id: str, check_mode: bool) -> tuple[str, ...]:
-        """Close the disk and overwrite its keys, or say (``check_mode``) how; return the steps, none for an empty disk.
+        """Close the disk and overwrite its keys (not in ``check_mode``).
 
-        Raises STATE_DISK_MISSING, STATE_DISK_BUSY, and STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED for a disk of others.
+        Return the steps, none for an empty disk. Raises STATE_DISK_MISSING, STATE_DISK_BUSY, and STATE_DISK_FOREIGN or
+        STATE_DISK_OCCUPIED if the disk's content is not ours.
         """
         wanted = {**self._wanted(disk_id), "state": "destroyed", "volume": "", "erase": "", "key_file": ""}
         steps: list[str] = change_disk(wanted, check_mode=check_mode, runner=self._runner).values["steps"]
@@ -221,14 +232,14 @@ class MachineDisk:
         key_name: str = "",
         sealed: SealedSecrets | None = None,
     ) -> None:
-        """Open the disk and remember its volume.
+        """Open the disk and record its volume.
 
-        A node's disk is never made anew: a ``member`` has to know its volume, and a known volume has to be there.
+        A node's disk is never formatted again: a ``member`` must have a recorded volume, and that volume must exist.
         """
         volume = self._volumes.load()
         if member and volume is None:
             raise DiskError(
-                f"expected a volume that this node has used on {self._settings.device}, it never had one",
+                f"expected a volume that this node has used on {self._settings.device}, it has never used one",
                 reason=Reason.STATE_DISK_TOO_LATE,
             )
         erase = "" if volume else self._settings.erase

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The bundle: a tar.gz of what machines gathered, with a manifest: origin and hash of each file, what is missing."""
+"""Makes the support bundle, a tar.gz of the machines' material, with a manifest.
+
+The manifest lists origin and hash of each file, and what is missing.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,19 @@ _MODE = 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What came of one machine, or of the site: ``place`` is its directory in the bundle."""
+    """The material of one machine or of the site; ``place`` is its directory in the bundle."""
 
     place: str
     material: Material
 
     @classmethod
     def of_node(cls, name: str, material: Material) -> Part:
-        """Return the part of a node; its name comes from an inventory and may hold anything."""
+        """Return the part of a node; its name comes from an inventory, so it may contain any character."""
         return cls(place=f"nodes/{_PLAIN.sub('_', name).lstrip('.') or '_'}", material=material)
 
     @classmethod
     def failed(cls, name: str, why: str) -> Part:
-        """Return the part of a node of which nothing came."""
+        """Return the part of a node that delivered nothing."""
         return cls.of_node(name, Material(pieces=(), left_out=(LeftOut(what="everything", why=why[:300]),)))
 
 
@@ -69,9 +72,9 @@ class Entry:
 def render_bundle(
     name: str, parts: Sequence[Part], *, made_at: datetime, facts: Mapping[str, str]
 ) -> tuple[bytes, dict[str, Any]]:
-    """Return the tar.gz, whose one directory is ``name``, and its manifest.
+    """Return the tar.gz, whose only directory is ``name``, and its manifest.
 
-    ``facts`` are versions of the admin's side. What does not fit into `MAX_BUNDLE` bytes is left out and named.
+    ``facts`` are versions of the admin's side. The manifest names the files that do not fit into `MAX_BUNDLE` bytes.
     """
     entries, left_out = _fitting(parts)
     manifest = {

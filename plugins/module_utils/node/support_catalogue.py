@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The list of all that may be collected: a path, a command or a kind of object each. What is not here is not read.
+"""The allow-list of sources for a support bundle: paths, commands and kinds of objects. Nothing else is read.
 
-A `Shape` is the list of the fields that are kept of a document: a mapping from names to shapes, ``[shape]`` for each
-item of a list, True for whatever stands there.
+A `Shape` selects the fields of a document: a mapping from field names to shapes, ``[shape]`` for each item of a list,
+True for any value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Keep(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """One regular file; ``shape`` is set for YAML and JSON, of which only those fields are kept."""
+    """One regular file; ``shape`` is set for YAML and JSON, of which only the selected fields are kept."""
 
     name: str
     path: str
@@ -45,7 +45,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingSource:
-    """Names, modes, sizes and times of what lies in one directory; no content."""
+    """Names, modes, sizes and times of the entries of one directory; no content."""
 
     name: str
     path: str
@@ -53,7 +53,7 @@ class ListingSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSource:
-    """What one command prints, the last ``limit`` bytes of it."""
+    """The output of one command, at most its last ``limit`` bytes."""
 
     name: str
     argv: tuple[str, ...]
@@ -62,7 +62,10 @@ class CommandSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSource:
-    """All objects of a kind in the cluster, with the fields of ``shape``; ``about``: events of these kinds only."""
+    """All objects of a kind in the cluster, with the fields of ``shape``.
+
+    ``about``: events of these kinds only.
+    """
 
     name: str
     kind: str
@@ -77,14 +80,14 @@ Source: TypeAlias = FileSource | ListingSource | CommandSource | ObjectSource
 LEFT_OUT = {
     "private keys and kubeconfigs": "they are secrets; of files with certificates only those are taken",
     "Secrets, Pods and ConfigMaps": "users keep secrets in them; of kubeadm-config ClusterConfiguration is taken",
-    "environment and drop-ins of units": "they may hold secrets; only names of drop-ins are told",
-    "journals of other units, containerd among them": "they tell of workloads",
-    "logs and environment of containers": "they are the users'",
-    "audit logs of the API server": "they tell what users did",
-    "event logs and the kernel's command line": "size and digest only; verify shows what matters of them",
+    "environment and drop-ins of units": "they may hold secrets; only names of drop-ins are collected",
+    "journals of other units, containerd among them": "they describe workloads",
+    "logs and environment of containers": "they belong to the users",
+    "audit logs of the API server": "they record what users did",
+    "event logs and the kernel's command line": "size and digest only; verify shows their relevant content",
     ".secrets, group_vars and hosts.yml of the site": "they may hold passwords of connections",
 }
-"""What nobody has to look for in a bundle, and why."""
+"""What a bundle never contains, and why."""
 
 UNITS = (
     "attested-bootstrapper.service",
@@ -249,7 +252,7 @@ _OBJECTS = (
 
 
 def node_sources(*, firmware_log: str, userspace_log: str) -> tuple[Source, ...]:
-    """Return what is collected on a machine."""
+    """Return the sources of a machine."""
     logs = {"eventlog.bin": firmware_log, "userspace.json": userspace_log, "cmdline": "/proc/cmdline"}
     digests = {
         **logs,
@@ -270,7 +273,7 @@ def node_sources(*, firmware_log: str, userspace_log: str) -> tuple[Source, ...]
 
 
 def site_sources(site: Path, policy_directory: Path) -> tuple[Source, ...]:
-    """Return what is collected on the admin's side: what a site commits, and nothing else of it."""
+    """Return the sources of the site on the admin's side: only files that belong to its repository."""
     identities = sorted(site.glob("host_vars/*/identity.yml"))
     policies = sorted(policy_directory.glob("*.y*ml"))
     fields: Shape = dict.fromkeys(

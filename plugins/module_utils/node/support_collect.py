@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads what the catalogue lists and keeps what it allows. A source that fails is a line, not the end."""
+"""Reads the sources of the catalogue and keeps the allowed fields. A failed source is listed and ends nothing."""
 
 from __future__ import annotations
 
@@ -53,14 +53,17 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """Gathers on one machine; ``root`` replaces ``/`` in tests."""
+    """Collects the material of one machine; ``root`` replaces ``/`` in tests."""
 
     runner: Runner
     hider: Hider
     root: Path = Path("/")
 
     def collect(self, sources: Iterable[Source], *, more: Mapping[str, Mapping[str, Any]] | None = None) -> Material:
-        """Return what the sources gave, and ``more`` (chosen documents by name); raises nothing of them."""
+        """Return the content of the sources, and ``more`` (documents by name).
+
+        Errors of sources are not raised.
+        """
         pieces: list[Piece] = [
             self._clean(f"{name}.json", "attested", json.dumps(document, indent=1))
             for name, document in (more or {}).items()
@@ -121,7 +124,7 @@ class Collector:
     def _objects(self, source: ObjectSource) -> Piece:
         kubeconfig = self.root / _KUBECONFIG
         if not kubeconfig.exists():
-            raise ValueError("this machine holds no kubeconfig of an admin")
+            raise ValueError("this machine has no kubeconfig of an admin")
         found = Kubectl.of_a_module(str(kubeconfig), self.runner).read([source.kind], *source.options)
         if source.about:
             found = [one for one in found if one.get("involvedObject", {}).get("kind") in source.about]
@@ -134,12 +137,15 @@ class Collector:
         return Piece(name=name, origin=origin, content=content, hidden=hidden, note=note)
 
     def _below(self, path: str) -> Path:
-        # a source of the site is named by its whole path
+        # a source of the site has an absolute path, which is not below another root
         return Path(path) if self.root == Path("/") else self.root / path.lstrip("/")
 
 
 def pick(document: Any, shape: Shape) -> Any:
-    """Return what ``shape`` keeps of ``document``; what has another form than the shape is left out."""
+    """Return the fields of ``document`` that ``shape`` selects.
+
+    Values that do not match the shape are left out.
+    """
     if shape is True:
         return document
     if isinstance(shape, list):
@@ -150,7 +156,7 @@ def pick(document: Any, shape: Shape) -> Any:
 
 
 def _regular(path: Path, limit: int) -> bytes:
-    """Return the first bytes of a regular file; a link is not followed but where its target lies beside it."""
+    """Return the first bytes of a regular file; a link is followed only to a target in the same directory."""
     target = path.parent / path.readlink() if path.is_symlink() else path
     if target.parent != path.parent:
         raise ValueError("expected a file, found a link that leads elsewhere")
@@ -185,9 +191,9 @@ def _entries(directory: Path) -> Iterator[str]:
         yield f"{mode} {state.st_uid} {state.st_gid} {state.st_size} {int(state.st_mtime)} {path.name}"
 
 
-# The last net: what a machine knows to be secret is found in every usual spelling and hidden, and what looks like it.
+# The last safeguard: the machine's own secrets are redacted in every usual encoding, and also what looks like a secret.
 #
-# The machine's own keys are read for that, by root and in memory only; they are compared with and never kept.
+# For this, root reads the machine's own keys into memory; they are only compared and never stored.
 
 _LIMIT = 64 << 10
 _OPENED_LIMIT = 1 << 20
@@ -202,24 +208,24 @@ _MIDDLE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hider:
-    """Hides ``secrets`` (bytes, in every usual spelling) and ``words`` (as they are)."""
+    """Redacts ``secrets`` (bytes, in every usual encoding) and ``words`` (literally)."""
 
     secrets: frozenset[bytes] = field(default=frozenset(), repr=False)
     words: frozenset[str] = field(default=frozenset(), repr=False)
 
     def hide(self, text: str) -> tuple[str, int]:
-        """Return ``text`` without them and without what looks like a secret, and how often something was hidden."""
+        """Return ``text`` without secrets and what looks like a secret, and the number of redactions."""
         clean = hide(text, secrets=self.secrets, words=self.words)
         return clean, max(clean.count(HIDDEN) - text.count(HIDDEN), int(clean != text))
 
     def clean(self, piece: Piece) -> Piece:
-        """Return ``piece`` with its content hidden once more."""
+        """Return ``piece`` with its content redacted once more."""
         content, hidden = self.hide(piece.content)
         return replace(piece, content=content, hidden=piece.hidden + hidden)
 
 
 def secrets_of_machine(root: Path = Path("/")) -> Hider:
-    """Return what hides the secrets that lie on this machine: private keys, and the opened keys of a key service."""
+    """Return a `Hider` for this machine's secrets: private keys, and the opened keys of a key service."""
     secrets: set[bytes] = set(_opened(root))
     words: set[str] = set()
     for data in _files(root):
@@ -234,7 +240,7 @@ def secrets_of_machine(root: Path = Path("/")) -> Hider:
 
 
 def _of_key(body: bytes) -> tuple[set[str], set[bytes]]:
-    """Return the lines of a PEM body but the first, which all keys of a kind share, and bytes of its middle."""
+    """Return the lines of a PEM body without the first, which all keys of a type share, and bytes of its middle."""
     lines = [line.decode("ascii", "replace") for line in body.split() if len(line) >= _LONG_LINE]
     der = _decoded(b"".join(body.split()))
     middle = der[len(der) // 3 : len(der) // 3 + _MIDDLE]
@@ -250,7 +256,7 @@ def _files(root: Path) -> Iterator[bytes]:
 
 
 def _opened(root: Path) -> Iterator[bytes]:
-    """Return the opened keys of the key service, where there are any and the libraries to read them."""
+    """Yield the opened keys of the key service, if they exist and the libraries to read them are installed."""
     path = KeyPaths(opened=root / KeyPaths().opened.relative_to("/")).opened_file
     with contextlib.suppress(AttestedError):
         if path.exists():
@@ -267,13 +273,16 @@ def _decoded(text: bytes) -> bytes:
         return b""
 
 
-# What the module `support_material_info` does.
+# The work of the module `support_material_info`.
 
 
 def run_material(
     params: Mapping[str, Any], _check_mode: bool, *, runner: Runner | None = None, root: Path = Path("/")
 ) -> Result:
-    """Gather what may leave this machine; changes nothing, and fails for no source that fails."""
+    """Collect the material that may leave this machine.
+
+    Changes nothing, and does not fail if a source fails.
+    """
     running = runner or SystemRunner()
     collector = Collector(runner=running, hider=secrets_of_machine(root), root=root)
     documents: dict[str, Mapping[str, Any]] = {}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one machine gathered, and the form in which it travels to the admin's: JSON, compressed, bounded."""
+"""The support material of one machine, and its encoding for the admin's machine: compressed JSON of limited size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One file of the bundle: its place, where it is from, how often something was hidden, what was cut off."""
+    """One file of the bundle: name, origin, content, number of redactions, and a note on what was cut off."""
 
     name: str
     origin: str
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """What is not in the bundle, and why."""
+    """A source that is not in the bundle, and the reason."""
 
     what: str
     why: str
@@ -64,7 +64,7 @@ def render_material(material: Material) -> bytes:
 def parse_material(data: bytes) -> Material:
     """Return the material in ``data``, which a machine sent; raises `Refusal` SUPPORT_MATERIAL_MALFORMED.
 
-    No more than `MAX_MATERIAL` bytes are unpacked, and a name leads nowhere but below its own directory.
+    At most `MAX_MATERIAL` bytes are unpacked, and a name cannot leave its own directory.
     """
     try:
         document = load_json(_unpacked(data), limit=MAX_MATERIAL)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a node comes to another release of Kubernetes, from what it has: pure.
+"""Plans the upgrade of a node to another release of Kubernetes from the node's present state. Pure.
 
-A control plane crosses one minor version at a time. In a release on the way, a *step*, only its static Pods are
-upgraded: its kubelet, and what kubeadm installs on all nodes, wait for the last one (docs/adr/0077).
+A control plane moves one minor version at a time. An intermediate release, a *step*, upgrades only its static Pods. Its
+kubelet, and what kubeadm installs on all nodes, are upgraded with the last release (docs/adr/0077).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ APPLY, NODE = "apply", "node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a node has of a release: versions without "v", ``cluster_version`` that of kubeadm-config ("" on a worker).
+    """The present state of a node; versions have no "v".
 
-    ``version`` is that of the kubelet, ``api_version`` that of the API server ("" on a worker, and where its image has
-    none). ``programs``: installed paths whose content is not the release's; ``pods``: static Pods with another image.
-    ``begun``: an earlier upgrade, to ``target``, has not ended; ``command`` is its command of kubeadm, "" once that
-    was done, and ``configured`` the version which it was done for.
+    ``cluster_version`` is from kubeadm-config ("" on a worker), ``version`` is the kubelet's, ``api_version`` the API
+    server's ("" on a worker, or if its image has no version). ``programs``: installed paths whose content differs from
+    the release; ``pods``: static Pods with another image. ``begun``: an earlier upgrade, to ``target``, has not ended.
+    ``command`` is its kubeadm command, "" once it has run; ``configured`` is the version for which it has run.
     """
 
     version: str
@@ -42,23 +42,24 @@ class Observed:
 
     @property
     def apis(self) -> tuple[str, ...]:
-        """The versions of the control plane: the cluster's and this machine's, none on a worker."""
+        """The versions of the control plane: the cluster's and this machine's; empty on a worker."""
         return tuple(one for one in (self.cluster_version, self.api_version) if one)
 
     def after(self, version: str) -> Observed:
-        """Return what a node has once its control plane was brought to ``version``."""
+        """Return the state of the node after its control plane was upgraded to ``version``."""
         newest = max((version, *self.apis), key=version_key)
         return replace(self, cluster_version=newest, api_version=newest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradePlan:
-    """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note.
+    """What is to do: run kubeadm, install programs, restart the kubelet, write the note.
 
-    The kubelet is restarted with containerd too: it asks containerd for the driver of control groups when it starts.
+    ``command`` is kubeadm's ("" for none). The kubelet is also restarted with containerd, because it reads the cgroup
+    driver from containerd when it starts.
 
-    ``before`` is the version of the kubelet, ``api_before`` that of the API server. ``step``: the static Pods alone,
-    all else waits for a later release.
+    ``before`` is the version of the kubelet, ``api_before`` the version of the API server. ``step``: only the static
+    Pods are upgraded, all else waits for a later release.
     """
 
     before: str
@@ -72,16 +73,16 @@ class UpgradePlan:
 
     @property
     def drains(self) -> bool:
-        """The Pods of the node are to be moved before its kubelet or its containerd is replaced."""
+        """Whether the node must be drained, because its kubelet or containerd is replaced."""
         return not self.step and (self.before != self.version or _restarts_kubelet(self.programs))
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to do."""
+        """Whether nothing is to do."""
         return not (self.command or self.programs or self.kubelet or self.note)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the plan for a person, a line a step."""
+        """Return the plan for a person, one line for each step."""
         target = f" v{self.version}" if self.command == APPLY else ""
         return (
             *([f"kubeadm upgrade {self.command}{target}"] if self.command else []),
@@ -92,7 +93,10 @@ class UpgradePlan:
 
 
 def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> UpgradePlan:
-    """Return how a node comes to the release of ``version``; pure. Raises RELEASE_DOWNGRADE and RELEASE_SKEW."""
+    """Return the plan to upgrade a node to the release of ``version``.
+
+    Raises RELEASE_DOWNGRADE and RELEASE_SKEW.
+    """
     newest = max((found.version, *found.apis), key=version_key)
     if version_key(version) < version_key(newest):
         raise ComponentError(
@@ -113,14 +117,15 @@ def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> Upgra
 
 
 def _restarts_kubelet(programs: tuple[str, ...]) -> bool:
-    """Say whether one of the programs is the kubelet, or one that it works with."""
+    """Return whether one of the programs is the kubelet or belongs to containerd."""
     return any(path.endswith("/kubelet") or path in CONTAINERD for path in programs)
 
 
 def plan_step(found: Observed, version: str) -> UpgradePlan:
-    """Return how the static Pods come to ``version``, from which a later release is next; pure. Raises RELEASE_SKEW.
+    """Return the plan to upgrade the static Pods to the intermediate release ``version``.
 
-    Only a control plane of an older minor version needs it, and one where it was begun. One that is past it does not.
+    The plan is empty unless the control plane has an older minor version, or this step was begun. It is also empty if
+    the control plane is already newer. Raises RELEASE_SKEW.
     """
     key = version_key(version)
     here = found.target == version

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a reset destroys of ours: keys, tickets, journal. The lock stays, since only a reset of the machine ends it."""
+"""Destroys our files at a reset of the node: keys, tickets, journal. The lock stays until the machine is rebooted."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Wipe:
     """Removes the files of one node below ``root``."""
 
     def __init__(self, root: Path) -> None:
-        """Keep the root of the machine."""
+        """Store the root directory of the machine."""
         self._root = root
 
     def plan(self) -> tuple[PurePosixPath, ...]:
-        """Return what is there."""
+        """Return the existing files."""
         return tuple(path for path in LEFT if (self._root / path).exists())
 
     def apply(self, todo: tuple[PurePosixPath, ...]) -> None:
-        """Remove it; raises FILE_UNUSABLE.
+        """Remove the files ``todo``; raises FILE_UNUSABLE.
 
-        Keys on a disk are only as gone as the disk forgets; the copy at rest is useless without this TPM in the
-        judged state, which is why it may lie there at all. One that lay on a state disk went with the disk's keys.
+        A storage device may keep the content of removed files. The copy of the keys at rest is useless without this TPM
+        in the verified state; a copy on a state disk is unreadable since the disk's keys were destroyed.
         """
         for path in todo:
             _remove(self._root / path)
@@ -77,22 +77,22 @@ def _remove(path: Path) -> None:
         raise SystemFault(f"cannot remove {path}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
 
 
-# The state disk of a machine that is reset: nobody uses it any more, and its keys are overwritten.
+# The state disk of a node that is reset: its users are stopped, and its keys are overwritten.
 
 _USERS = (*reversed(UNITS), "attested-bootstrapper.service")
-"""What may hold the volume: units that run in mounts of their own keep a place of it for themselves."""
+"""Units that may keep the volume busy: a unit with its own mount namespace has its own mounts of the volume."""
 
 _STOP_SECONDS = 120
 
 
 def known_disk_id(journal: NodeJournal, *, note: FounderDisk | None = None) -> str:
-    """Return the id that was assigned to this machine's disk, or that it drew itself; empty where it has none."""
+    """Return the disk id that was assigned to this machine or that it drew itself, "" if it has none."""
     drawn = (note or FounderDisk()).load()
     return journal.load().disk_id or (drawn.uuid if drawn else "")
 
 
-class PartingDisk:
-    """The disk that a site names for the machine, with the id that it knows of."""
+class DestroyedDisk:
+    """The state disk of a node that is reset, with its known id."""
 
     def __init__(
         self,
@@ -104,17 +104,20 @@ class PartingDisk:
         runner: Runner,
         disk: MachineDisk | None = None,
     ) -> None:
-        """Let go of the disk of ``settings``, on which ``role`` says what lies."""
+        """Destroy the disk of ``settings``; ``role`` determines the directories on it."""
         self.device = settings.device
         self._disk = disk or MachineDisk(settings, tcti=tcti, role=role)
         self._disk_id = disk_id
         self._runner = runner
 
     def plan(self) -> tuple[str, ...]:
-        """Return the steps, none where nothing of ours is on it; raises as `MachineDisk.destroyed`."""
+        """Return the steps, none if the disk is empty; raises as `MachineDisk.destroyed`."""
         return self._disk.destroyed(disk_id=self._disk_id, check_mode=True)
 
     def apply(self) -> None:
-        """Stop who may still use it, close it, overwrite its keys; raises as `MachineDisk.destroyed`."""
+        """Stop the units that may use the disk, close it, overwrite its keys.
+
+        Raises as `MachineDisk.destroyed`.
+        """
         self._runner.run(["systemctl", "stop", *_USERS], timeout_seconds=_STOP_SECONDS, check=False)
         self._disk.destroyed(disk_id=self._disk_id, check_mode=False)

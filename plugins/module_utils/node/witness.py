@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node says when it is asked over ssh: who it is, and evidence over somebody's challenge.
+"""Identifies a node and issues its evidence over ssh, for a challenge of the admin's machine.
 
-The join client speaks for itself; this is the other driver of the same exchange.
+The join client performs the same exchange with a join service.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _LOG_LIMIT = 512 << 10
 
 
 def read_event_logs(paths: EventLogPaths, *, nodelock: Path = NODELOCK_LOG) -> EventLogs:
-    """Return the logs of this boot; one that does not exist is empty, and then its registers count by value alone."""
+    """Return the logs of this boot.
+
+    A missing log is empty, and then its registers are verified by value only.
+    """
     return EventLogs(
         firmware=_content(paths.firmware),
         userspace=_content(paths.userspace),
@@ -47,9 +50,9 @@ def read_event_logs(paths: EventLogPaths, *, nodelock: Path = NODELOCK_LOG) -> E
 
 
 def identify(tpm: Tpm, *, second: bool = False) -> ChallengeRequest:
-    """Return the public keys and certificates by which this machine asks to be challenged.
+    """Return the challenge request of this machine: its public keys and EK certificates.
 
-    ``second``: by the other endorsement key of its TPM, and the same attestation key.
+    ``second``: use the second endorsement key of the TPM, with the same attestation key.
     """
     ek = _endorsement_key(tpm, second=second)
     return ChallengeRequest(
@@ -60,9 +63,10 @@ def identify(tpm: Tpm, *, second: bool = False) -> ChallengeRequest:
 def testify(
     tpm: Tpm, challenge: Challenge, *, purpose: Purpose, cluster_id: bytes, logs: EventLogs, second: bool
 ) -> Answer:
-    """Return the answer to ``challenge`` over ssh: no channel to bind, the logs are the request.
+    """Return the answer to ``challenge`` over ssh.
 
-    ``second``: by the key that `identify` shows with it.
+    There is no channel to bind; the logs are the bound request. ``second``: use the second endorsement key, as
+    `identify` does.
     """
     context = BindingContext(purpose=purpose, cluster_id=cluster_id, request=logs.to_bytes())
     ek, ak = _endorsement_key(tpm, second=second), load_attestation_key(tpm)
@@ -84,7 +88,10 @@ _WAITS_FOR_BOX = frozenset({Purpose.INIT, Purpose.SHARE})
 
 
 def run_attestation_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Identify this machine, and answer the challenge if ``params`` holds one; what a box will be sealed to is kept."""
+    """Identify this machine, or answer the challenge in ``params``.
+
+    Store the answer if a sealed box will follow.
+    """
     config = load_node_config(params["node_config"])
     with open_tpm(config.tcti, timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
         if params["challenge"] is None:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent witness`: answers for this machine over one unix socket, with its TPM and the logs of its boot.
+"""`attested-agent witness`: issues evidence of this machine over a unix socket, from its TPM and the logs of its boot.
 
-It has no network listener. The verification service, which has, asks it two questions, and a third one where that is
-permitted; nothing else can be had here.
+It has no network listener. The verification service, which has one, may send two kinds of requests, and a third kind if
+the configuration permits it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ USER = "attested-verification"
 
 @contextmanager
 def attester_of(config: str | Path) -> Iterator[Attester]:
-    """Open the TPM of this machine with its two keys loaded; raises `TpmError`, NODE_CONFIG_MALFORMED."""
+    """Open the TPM of this machine and load its two keys; raises `TpmError`, NODE_CONFIG_MALFORMED."""
     with open_tpm(load_node_config(config).tcti) as tpm:
         yield Attester(tpm=tpm, ek=load_endorsement_key(tpm), ak=load_attestation_key(tpm))
 
 
 def facts_of(config: str | Path) -> Facts:
-    """Return what this machine knows of itself now; raises NODE_CONFIG_MALFORMED, FILE_UNUSABLE."""
+    """Return this machine's cluster id and event logs; raises NODE_CONFIG_MALFORMED, FILE_UNUSABLE."""
     node = load_node_config(config)
     return Facts(cluster_id=node.cluster_id, logs=read_event_logs(node.logs))
 
@@ -92,17 +92,17 @@ def _user(name: str) -> pwd.struct_passwd:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error if it cannot serve."""
     parser = argparse.ArgumentParser(
-        prog="attested-agent witness", description="Answer for this machine, over a unix socket, with its TPM."
+        prog="attested-agent witness", description="Issue evidence of this machine with its TPM over a unix socket."
     )
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     parser.add_argument("--socket", default=WITNESS_SOCKET, type=Path, metavar="PATH", help="(default: %(default)s)")
-    parser.add_argument("--user", default=USER, help="who may ask beside root (default: %(default)s)")
+    parser.add_argument("--user", default=USER, help="the user that may call it besides root (default: %(default)s)")
     parser.add_argument(
         "--insecure-constellation-verify",
         action="store_true",
-        help="also answer in Constellation's form, by evidence that is bound to no connection",
+        help="also serve Constellation's request, with evidence that is not bound to a connection",
     )
     options = parser.parse_args(argv)
     permitted = options.insecure_constellation_verify

@@ -161,7 +161,7 @@ def test_a_run_that_a_signal_ends_says_so(
     playbooks: RunnerPlaybooks, order: Callable[..., PlaybookOrder], ear: Ear
 ) -> None:
     error = failure(playbooks, order(hosts="{{ lookup('ansible.builtin.pipe', 'kill -SEGV $PPID') }}"), ear)
-    assert (error.code, "ended by a signal" in error.message) == ("PLAYBOOK_FAILED", True)
+    assert (error.code, "stopped by a signal" in error.message) == ("PLAYBOOK_FAILED", True)
 
 
 def test_a_canceled_run_ends(order: Callable[..., PlaybookOrder], ear: Ear, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A refused boot is told by what firmware measured otherwise than in the last one that the cluster took."""
+"""A refused boot is explained by what firmware measured differently from the last boot that the cluster accepted."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def record(folder: Path, boot: str = "deb13-base") -> BootRecord:
 def test_what_differs_is_told(tmp_path: Path, boot: str, told: str) -> None:
     record(tmp_path).keep()
     said = record(tmp_path, boot).difference()
-    assert said.startswith("otherwise than in the last boot that was accepted; PCR ")
+    assert said.startswith("this boot differs from the last accepted boot; PCR ")
     assert told in said
     assert len(said) < 8 * 500
 
 
 def test_the_same_boot_is_told_as_the_same(tmp_path: Path) -> None:
     record(tmp_path).keep()
-    assert record(tmp_path).difference() == "firmware measured the same as in the last boot that was accepted"
+    assert record(tmp_path).difference() == "firmware measured the same as in the last accepted boot"
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_sound_disk_is_said_to_be_sound_once(bed):
         "type": "StateDiskCorrupt",
         "status": "False",
         "reason": "NoCorruption",
-        "message": "no sector of the state disk that was read in this boot failed; next: nothing",
+        "message": "no read of the state disk has failed in this boot; next: nothing",
         "lastHeartbeatTime": "2026-11-21T12:01:00Z",
         "lastTransitionTime": "2026-11-21T12:01:00Z",
     }
@@ -109,8 +109,8 @@ def test_a_changed_sector_is_told_at_once(bed):
     ours = bed.node.ours
     assert (ours["status"], ours["reason"]) == ("True", "SectorCorrupt")
     assert ours["message"] == (
-        "at least 1 sector of the state disk did not read as written, the last found at 2026-11-21T12:02:00Z; who asks "
-        "for one gets an error; next: attested explain STATE_DISK_CORRUPT"
+        "at least 1 sector of the state disk did not read as written, the last found at 2026-11-21T12:02:00Z; each "
+        "read of them fails; next: attested explain STATE_DISK_CORRUPT"
     )
     assert ours["lastTransitionTime"] == "2026-11-21T12:02:00Z"
     assert bed.said[1].startswith("STATE_DISK_CORRUPT: expected each sector")
@@ -245,7 +245,7 @@ def test_a_person_is_called_and_told_what_to_do(node, journal, corrupt):
     assert status["to_do"] == Reason.STATE_DISK_CORRUPT.value.hint
     assert status["message"] == (
         "at 2026-11-21T12:00:00+00:00: expected each sector of the state disk as it was written, got at least 1 sector "
-        "of another content, the lowest 8"
+        "with other content, the lowest 8"
     )
 
 

@@ -40,7 +40,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.order imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery import RecoveredNode
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.services import UNITS, MemberServices
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import DiskSettings
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.wipe import PartingDisk, known_disk_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.wipe import DestroyedDisk, known_disk_id
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import ClosedTicket
@@ -347,7 +347,7 @@ def test_an_admin_opens_disk_then_keys_then_the_machine_is_locked(member, bed, a
 def test_a_reset_stops_who_uses_the_disk_and_overwrites_its_keys(member, bed, programs):
     run = NodeRun(member)
     run.apply(run.plan())
-    parting = PartingDisk(
+    parting = DestroyedDisk(
         DiskSettings(device=DEVICE),
         tcti="",
         role=Role.CONTROL_PLANE,

@@ -147,10 +147,10 @@ def test_a_failing_lock_leaves_what_the_register_says(race, register, breaks, wi
     assert (race.winner(), register.events) == (INIT, 1)
 
 
-def test_whoever_is_outside_of_the_race_wins_too(race, register, claims):
+def test_a_process_outside_of_the_race_wins_too(race, register, claims):
     with race.turn(JOIN) as turn:
         register.acquire(CLUSTER)
-        with pytest.raises(AttestedError, match="somebody outside"):
+        with pytest.raises(AttestedError, match="a process outside"):
             turn.take()
     assert claims.load() is None
     assert code_of(race, INIT) == "RACE_LOST"

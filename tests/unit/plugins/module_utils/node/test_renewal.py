@@ -327,7 +327,7 @@ def test_killed_before_the_rename_loses_nothing_and_the_next_run_cleans_up(
     """Dies where the key lies in two places besides: on tmpfs, and on the disk in a file that nothing names."""
     locked.clock.sleep(60)
     with monkeypatch.context() as patch:
-        patch.setattr(renewal, "_forget", lambda: None)
+        patch.setattr(renewal, "_remove_leftovers", lambda: None)
         patch.setattr("pathlib.Path.symlink_to", die)
         with pytest.raises(KilledError):
             renewal.run(at_once=True)

@@ -224,7 +224,7 @@ def test_a_source_that_fails_is_a_line_and_the_rest_goes_on(machine: Machine):
 def test_a_worker_names_why_it_has_no_objects(machine: Machine):
     (machine.root / "etc/kubernetes/admin.conf").unlink()
     why = {one.what: one.why for one in gathered(machine).left_out}
-    assert why["nodes"] == "this machine holds no kubeconfig of an admin"
+    assert why["nodes"] == "this machine has no kubeconfig of an admin"
     assert not any(argv[0] == "kubectl" for argv in machine.asked)
 
 
