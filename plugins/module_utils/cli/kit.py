@@ -135,11 +135,11 @@ def _keys_of(options: argparse.Namespace) -> Iterator[KitKeys]:
     elif options.identity:
         yield KitKeys(identities=parse_identities(read_bytes(options.identity, limit=_MAX_KEY_BYTES)))
     else:
-        yield KitKeys(passphrase=_asked(options, new=False))
+        yield KitKeys(passphrase=_optional_passphrase(options, new=False))
 
 
 def _lock_of(options: argparse.Namespace) -> Lock:
-    passphrase = _asked(options, new=True)
+    passphrase = _optional_passphrase(options, new=True)
     ways = [passphrase is not None, bool(options.recipient), bool(options.token_key)]
     if ways.count(True) != 1:
         raise KeyServiceError(
@@ -150,7 +150,7 @@ def _lock_of(options: argparse.Namespace) -> Lock:
     return Lock(passphrase=passphrase, recipients=tuple(options.recipient), token_key=token_key)
 
 
-def _asked(options: argparse.Namespace, *, new: bool) -> SecretBytes | None:
+def _optional_passphrase(options: argparse.Namespace, *, new: bool) -> SecretBytes | None:
     passphrase = passphrase_of(options, new=new)
     return passphrase if len(passphrase) else None
 

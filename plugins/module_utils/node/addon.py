@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..kubeadm.helm import Revision
 
 _MARK = "attested.kubernetes addons sha256:"
-_FETCHED_BY_ANYBODY = 0o644
+_WORLD_READABLE = 0o644
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ def _act(addon: Addon, params: Mapping[str, Any], check_mode: bool) -> Result:
     if params["state"] == "saved" and not check_mode:
         target = Path(params["path"])
         sealed = close_to(to_list(plan.saved), params["recipients"])
-        write_atomic(target, sealed, mode=_FETCHED_BY_ANYBODY)
+        write_atomic(target, sealed, mode=_WORLD_READABLE)
         return Result(changed=True, values={**_values(plan), "file_sha256": hashlib.sha256(sealed).hexdigest()})
     return Result(changed=not plan.is_current, values=_values(plan), diff=_diff(plan), warnings=_warnings(addon, plan))
 

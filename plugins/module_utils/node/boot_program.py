@@ -334,19 +334,19 @@ async def run(boot: Boot) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, bootstrapper.ask_now)
     action = await asyncio.to_thread(bootstrapper.next_action)
     Notifier().ready(action.value)
-    going = asyncio.create_task(bootstrapper.run(action))
+    running = asyncio.create_task(bootstrapper.run(action))
     stopped = asyncio.create_task(wait_for_stop())
-    await asyncio.wait({going, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if going.done():
+    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
         stopped.cancel()
-        await going
+        await running
         return
     boot.log.event("stopping", signal=stopped.result())
     boot.stopping.set()
     bootstrapper.stop_asking()
-    going.cancel()
+    running.cancel()
     with suppress(asyncio.CancelledError, AttestedError):
-        await going
+        await running
 
 
 def exit_code(error: AttestedError) -> int:

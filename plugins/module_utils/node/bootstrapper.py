@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LINGER_SECONDS = 30.0
 """How long the listener runs after a successful init: an admin whose connection broke can fetch the job's result."""
 
-AGAIN_SECONDS = 30.0
+RETRY_SECONDS = 30.0
 """How long the join client waits after a permanent failure, while the init listener runs."""
 
 PERSON_NEEDED = frozenset(
@@ -113,7 +113,7 @@ class Bootstrapper:
         """
         self._parts = parts
         self._claims = claims
-        self._founder = _Announcing(founder(self.stop_asking))
+        self._founder = _AwaitableFounder(founder(self.stop_asking))
         self._listener = listener
         self._serve_init = serve_init
         self._log = log
@@ -192,18 +192,19 @@ class Bootstrapper:
 
     async def _run_contenders(self, action: BootAction) -> None:
         """Return when either init or the join client has succeeded."""
-        ways = [asyncio.create_task(self._wait_for_init())]
+        contenders = [asyncio.create_task(self._wait_for_init())]
         if action in _WITH_JOIN:
-            ways.append(asyncio.create_task(asyncio.to_thread(self._join_until_stopped)))
+            contenders.append(asyncio.create_task(asyncio.to_thread(self._join_until_stopped)))
         try:
-            done, _others = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            won = [way.result() for way in done]
-            if not any(won):  # the join client lost the race to init
-                await ways[0]
+            done, _others = await asyncio.wait(contenders, return_when=asyncio.FIRST_COMPLETED)
+            results = [task.result() for task in done]
+            if not any(results):  # the join client lost the race to init
+                await contenders[0]
         finally:
-            ways[0].cancel()
+            contenders[0].cancel()
             self.stop_asking()
-            await asyncio.gather(*ways, return_exceptions=True)  # the contender that lost first removes its traces
+            # the losing contender removes its traces before it ends
+            await asyncio.gather(*contenders, return_exceptions=True)
 
     async def _wait_for_init(self) -> bool:
         await self._founder.wait()
@@ -244,12 +245,12 @@ class Bootstrapper:
             else:
                 return True
             try:
-                self._pause.sleep(AGAIN_SECONDS)
+                self._pause.sleep(RETRY_SECONDS)
             except AttestedError:
                 return False
 
 
-class _Announcing:
+class _AwaitableFounder:
     """A founder whose first success can be awaited."""
 
     def __init__(self, founder: Founder) -> None:

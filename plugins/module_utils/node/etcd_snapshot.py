@@ -47,7 +47,7 @@ CERTIFICATES = "/etc/kubernetes/pki/etcd"
 COMPONENTS = (API_SERVER, ETCD)
 """The static Pods that a restore stops, in this order."""
 
-_FETCHED_BY_ANYBODY = 0o644
+_WORLD_READABLE = 0o644
 """The file is encrypted, and the user of the ssh connection, which may not be root, fetches it."""
 
 
@@ -119,7 +119,7 @@ def save(plane: ControlPlane, params: Mapping[str, Any], check_mode: bool) -> Re
             sha256=digest_of(snapshot),
         )
         digest = pack(manifest, snapshot, target, params["recipients"])
-        target.chmod(_FETCHED_BY_ANYBODY)
+        target.chmod(_WORLD_READABLE)
     finally:
         clear(work)
     values = {"manifest": manifest.values(), "file_sha256": digest}

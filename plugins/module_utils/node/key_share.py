@@ -84,8 +84,8 @@ def run_share(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: A
         return Result(values={"handle": offers.put(key), "offer": _encode(key.public)})
     sealed = {str(node): decode(str(text), "orders") for node, text in params["orders"].items()}
     orders = open_orders(sealed, handle=params["handle"] or "", offers=offers)
-    parcel = _successors if params["kind"] == "authorities" else _keys
-    return Result(values={"boxes": {node: _encode(one.box(parcel(one, params))) for node, one in orders.items()}})
+    render = _successors if params["kind"] == "authorities" else _keys
+    return Result(values={"boxes": {node: _encode(one.box(render(one, params))) for node, one in orders.items()}})
 
 
 def require_authorities(order: ShareOrder) -> None:
