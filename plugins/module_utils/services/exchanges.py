@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The exchanges of a machine that is asked to prove itself before somebody sends it secrets: at init, at recovery.
+"""The exchanges by which a machine proves itself before an admin sends it secrets, at init and at recovery.
 
-One exchange is a quote over one channel, and what opens the box that is sealed to it; it is kept in memory until the
-request comes that uses it up.
+One exchange is a quote over one channel, with the keys that open the box sealed to it. It is kept in memory until a
+request uses it up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .witness import Facts
 
 OPEN_SECONDS = 300.0
-"""From the quote to the request: the admin's side judges and seals in between, without a person."""
+"""Time from the quote to the request. The admin's machine judges and seals in between, without a person."""
 
 _TRIES = 3
 _MAX_OPEN = 128
@@ -40,7 +40,7 @@ _CHANNEL_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
-    """One exchange that was quoted for and not used yet."""
+    """One exchange that has a quote and is not used yet."""
 
     answer: Answer = field(repr=False)
     exporter: bytes
@@ -49,7 +49,7 @@ class _Open:
 
 
 class Exchanges:
-    """Proves what this machine is, and remembers which request may come; ``turn`` is held by whoever asks `of`."""
+    """Makes the evidence of this machine and keeps the open exchanges; a caller of `of` holds the lock ``turn``."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Exchanges:
         facts: Callable[[], Facts],
         clock: Clock,
     ) -> None:
-        """Open the TPM by ``attester`` for each answer, take ``facts`` as they are then."""
+        """Store the collaborators: each answer opens the TPM by ``attester`` and reads ``facts`` again."""
         self.turn = threading.Lock()
         self._purpose = purpose
         self._attester = attester
@@ -76,10 +76,10 @@ class Exchanges:
             ).to_bytes()
 
     def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
-        """Return the serialised `Testimony` for a challenge; what opens its box is kept.
+        """Return the serialised `Testimony` for a challenge, and keep the exchange open.
 
-        Where too many are open, the oldest of the ``source`` that has the most is forgotten: who asks without an end
-        costs nobody else his exchange.
+        If too many are open, the oldest exchange of the ``source`` with the most is dropped. So a source that calls
+        without end does not close the exchanges of the others.
 
         Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
         """
@@ -99,7 +99,7 @@ class Exchanges:
     def _answered(
         self, one: Attester, challenge: bytes, parsed: Challenge, *, exporter: bytes, spki_sha256: bytes
     ) -> tuple[Answer, EventLogs]:
-        """Return an answer with the logs that explain it: once more where the machine was locked between the two."""
+        """Return an answer with the logs that explain it; try again if the node lock changed the logs meanwhile."""
         for _try in range(_TRIES):
             facts = self._facts()
             context = BindingContext(
@@ -115,7 +115,7 @@ class Exchanges:
         return given, facts.logs
 
     def of(self, challenge_id: bytes, *, exporter: bytes, spki_sha256: bytes) -> Answer:
-        """Return the open exchange of this very channel; raises CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND."""
+        """Return the answer of an open exchange of this channel; raises CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND."""
         kept = self._open.get(challenge_id)
         if kept is None or kept.expires < self._clock.monotonic():
             raise Refusal("expected an exchange that is open, got another", reason=Reason.CHALLENGE_UNKNOWN)
@@ -124,7 +124,7 @@ class Exchanges:
         return kept.answer
 
     def use_up(self, challenge_id: bytes) -> None:
-        """Forget an exchange: what is sealed to it opens once or never."""
+        """Remove an exchange, so that a box sealed to it opens at most once."""
         del self._open[challenge_id]
         self._shares.remove(challenge_id)
 

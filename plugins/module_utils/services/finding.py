@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one verification of one node found, for people and programs: the row of a fleet's report. Pure."""
+"""The result of verifying one node, for people and programs: a row of the fleet report. Pure."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What became of a question."""
+    """The outcome of a verification."""
 
     REFUSED = "refused"
-    """The node answered, and what it proved is not what the policy says."""
+    """The node answered, and its evidence does not satisfy the policy."""
     UNANSWERED = "unanswered"
-    """Nothing is known: neither that it is good nor that it is not."""
+    """Nothing is known: neither that the node is good nor that it is not."""
     VERIFIED = "verified"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEvent:
-    """One event of a boot; ``proven`` says that the text's own hash is the digest (hex)."""
+    """One event of a boot; ``proven``: the hash of ``text`` is ``digest`` (hex)."""
 
     pcr: int
     digest: str
@@ -41,7 +41,7 @@ class ShownEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why a node is not verified, as its error says it."""
+    """Why a node is not verified, from the error that was raised."""
 
     reason: str
     message: str
@@ -52,10 +52,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One node at one moment.
+    """The result for one node at one moment.
 
-    ``over`` is ``service`` or ``ssh``. What was proven stands here for refused nodes too, as far as it goes:
-    ``registers`` by index and ``labels`` of the allowed values, hexadecimal digests.
+    ``over`` is ``service`` or ``ssh``. A refused node also has the fields that its evidence proved. ``registers`` and
+    ``labels`` (names of the allowed values) are by register index; digests are hexadecimal.
     """
 
     node: str
@@ -73,7 +73,7 @@ class Finding:
     trouble: Trouble | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """Return the finding as it stands in the JSON report and in a task's result."""
+        """Return the finding as it appears in the JSON report and in a task's result."""
         trouble = self.trouble
         return {
             "node": self.node,
@@ -133,7 +133,7 @@ def found(node: VerifiedNode, *, over: str) -> Finding:
 
 
 def not_found(name: str, error: AttestedError, *, over: str, machine: VerifiedMachine | None = None) -> Finding:
-    """Return the finding for a node that was not verified, with what it proved all the same."""
+    """Return the finding for a node that was not verified, with what its evidence proved nevertheless."""
     details: tuple[str, ...] = ()
     if isinstance(error, MeasurementMismatch):
         details = tuple(str(one) for one in (*error.events, *error.registers))
@@ -153,7 +153,7 @@ def not_found(name: str, error: AttestedError, *, over: str, machine: VerifiedMa
 
 
 def outcome_of(reason: Reason) -> Outcome:
-    """Return whether ``reason`` says no, or only that nothing is known."""
+    """Return REFUSED if ``reason`` is a refusal, else UNANSWERED."""
     return Outcome.REFUSED if reason.value.coarse is Coarse.REFUSED else Outcome.UNANSWERED
 
 
@@ -172,7 +172,7 @@ def _proven(machine: VerifiedMachine) -> dict[str, Any]:
 def found_in_result(name: str, result: Mapping[str, Any], *, over: str) -> Finding:
     """Return the finding in the result of the module ``attestation_verification`` for the node ``name``.
 
-    A result that failed has no finding of its own: its reason, or the lack of one, says which it is.
+    A failed result holds no finding; its outcome comes from its reason, or from MODULE_FAILED if it has none.
     """
     if result.get("finding"):
         return Finding.from_document(result["finding"])

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""E1 as the transport wants it: evidence in the node's certificate, checked for its form and freshness only.
+"""E1, the evidence in the node's TLS certificate. Only its form and freshness are checked.
 
-The join service judges no machine by it: it keeps strangers without a TPM out of the connection table, and the key
-service holds the bound quote against it.
+The join service judges no machine by E1: it keeps peers without a TPM out of the connection table. The key service
+compares the bound quote with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..tpm.commands import LoadedKey
 
 _REGISTERS = (DEFAULT_REGISTER,)
-"""A quote must be over something; what it is over decides nothing here."""
+"""A quote must select a register; which one does not matter here."""
 
 
 class Attesting(Protocol):
@@ -46,37 +46,37 @@ class Attesting(Protocol):
         """The attestation key."""
 
     def release(self) -> None:
-        """Let others at the TPM: one door was asked."""
+        """Let other clients use the TPM, after the call to one join service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attester:
-    """A machine's TPM with its two keys loaded, open for as long as who opened it likes."""
+    """A machine's TPM with its two keys loaded; the caller that opened the TPM closes it."""
 
     tpm: QuotingTpm
     ek: LoadedKey
     ak: LoadedKey
 
     def release(self) -> None:
-        """Keep it: who opened it closes it."""
+        """Do nothing: the caller that opened the TPM closes it."""
 
 
 class OccasionalAttester:
-    """A machine's TPM that is opened when a service wants evidence, and closed after each door.
+    """A machine's TPM that is opened when a join service requests evidence, and closed after each call.
 
-    One client has the TPM at a time. While a door is silent, or a stranger stands there, the node lock and an init
-    beside the join client need it more. Used by one thread at a time.
+    The TPM has one client at a time. While a join service does not answer, the node lock and an init on the same
+    machine need the TPM. Used by one thread at a time.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Tpm]]) -> None:
-        """Open the TPM with ``opened``, as often as it is needed."""
+        """Store ``opened``, which opens the TPM each time it is needed."""
         self._opened = opened
         self._held = ExitStack()
         self._tpm: Tpm | None = None
 
     @property
     def tpm(self) -> Tpm:
-        """The TPM, opened now unless it is; raises TPM_BUSY, TPM_UNREACHABLE."""
+        """The TPM, opened now unless it is open; raises TPM_BUSY, TPM_UNREACHABLE."""
         if self._tpm is None:
             self._tpm = self._held.enter_context(self._opened())
         return self._tpm
@@ -110,13 +110,13 @@ class DoorkeeperIssuer:
         return EVIDENCE_OID
 
     def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
-        """Return evidence over our certificate's key and the service's nonce."""
+        """Return evidence over the key of this machine's certificate and the service's nonce."""
         one = self._attester
         return issue_handshake_evidence(one.tpm, one.ak, spki_sha256=user_data, nonce=nonce, pcrs=_REGISTERS)
 
 
 class DoorkeeperValidator:
-    """Accepts any genuine quote over our nonce and the peer's key."""
+    """Accepts any genuine quote over the service's own nonce and the peer's key."""
 
     @property
     def oid(self) -> str:

@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who the admin is: a certificate of the pinned join CA, and a signature by its key over one exchange.
+"""The admin's proof: a certificate of the pinned join CA, and a signature by its key over one exchange.
 
-It travels inside the request, so that the process which holds the TPM sees it and not only the one that ends TLS
-(docs/adr/0016). The exchange is named by B, which names the TLS channel: a signature is good for one connection.
+The proof travels inside the request, so the process that holds the TPM verifies it, not only the process that
+terminates TLS (docs/adr/0016). The signature covers the binding B, which includes the TLS channel. So it is valid for
+one connection only.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class AdminKey:
 
 
 def admin_name(cluster_id: bytes) -> str:
-    """Return the DNS name that an admin of this cluster proves, ``admin.<32 hex>.attested``."""
+    """Return the DNS name in the certificate of an admin of this cluster, ``admin.<32 hex>.attested``."""
     return f"admin.{cluster_id.hex()[:_ID_IN_NAME]}.attested"
 
 
 def make_admin_key(*, ca: JoinCa, cluster_id: bytes, now: datetime) -> AdminKey:
-    """Return a new key and its certificate for a day, for clients only; raises `SiteError` SITE_SECRET_MALFORMED."""
+    """Return a new key and its client certificate, valid for a day; raises `SiteError` SITE_SECRET_MALFORMED."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.load_pem_x509_certificate(ca.certificate).subject
     certificate = (
@@ -89,8 +90,9 @@ def verify_admin(
 
     1. It is a proof with one certificate. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, ADMIN_CERTIFICATE_MALFORMED
     2. A pinned join CA has signed the certificate. ADMIN_CERTIFICATE_UNTRUSTED
-    3. It is for clients, no CA, and its only name is the admin of this cluster. ADMIN_CERTIFICATE_UNTRUSTED
-    4. ``now`` lies within its dates. ADMIN_CERTIFICATE_EXPIRED
+    3. It is a client certificate, not a CA, and its only name is that of this cluster's admin.
+       ADMIN_CERTIFICATE_UNTRUSTED
+    4. ``now`` is within its validity period. ADMIN_CERTIFICATE_EXPIRED
     5. Its key has signed this request on this exchange, for this purpose. ADMIN_SIGNATURE
     """
     message = parse(_PROOF, proof, limit=_MAX_PROOF_BYTES)  # 1

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The admin's side of init: judge the machine over this very connection, seal the keys to it, follow what it does."""
+"""The admin's side of init: judge the machine over this connection, seal the keys to it, follow its progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LATER = frozenset({"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the admin wants: ``order`` without exchange and box, the keys to seal, and the node that is meant."""
+    """The input of one init: ``order`` without exchange and box, the keys to seal, the admin's key, the node's name."""
 
     order: InitOrder
     bundle: KeyBundle = field(repr=False)
@@ -52,10 +52,10 @@ class Wish:
 
 
 class InitFailed(Refusal):
-    """The machine said why it ended: under its reason, with the stage and the last lines of the step."""
+    """The machine reported a failure: its reason, with the stage and the last log lines of the step."""
 
     def __init__(self, failure: Failure, log: str) -> None:
-        """Keep what the machine said."""
+        """Store the reported failure with its log."""
         reason = Reason.__members__.get(failure.code, Reason.INTERNAL)
         super().__init__(failure.message, reason=reason, hint=failure.hint)
         self.failure = replace(failure, log=log)
@@ -64,12 +64,12 @@ class InitFailed(Refusal):
 async def initiate(
     endpoint: str, wish: Wish, question: Question, *, judged: Callable[[VerifiedNode], None] | None = None
 ) -> AsyncGenerator[Progress | Success, None]:
-    """Yield what the machine at ``endpoint`` (host:port) does, its `Success` last.
+    """Yield the progress of the machine at ``endpoint`` (host:port), and its `Success` last.
 
-    Nothing secret leaves before the machine was judged by the policy of ``question``, as a registered control plane;
-    ``judged`` hears of that first.
-    Raises what judging raises, ROLE_NOT_REGISTERED, `InitFailed`, and `TransportError`: where ``retryable``, the same
-    wish again finds the job or goes on where it stood.
+    No secret is sent before the policy of ``question`` has accepted the machine as a registered control plane;
+    ``judged`` is called between the two.
+    Raises what judging raises, ROLE_NOT_REGISTERED, `InitFailed` and `TransportError`. If that is ``retryable``, the
+    same call again finds the running job, or continues the work at the step where it stopped.
     """
     server = UnknownServer()
     async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
@@ -86,7 +86,7 @@ async def initiate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """How a machine is asked to prove itself, what for, and what it is called where it does not answer well."""
+    """The two calls of a verification, their purpose, and the reasons of a retryable and of a final failure."""
 
     identify: str = IDENTIFY
     testify: str = TESTIFY
@@ -101,7 +101,7 @@ _INIT = Calls()
 async def proven(
     connection: AttestedConnection, server: UnknownServer, question: Question, *, node: str, calls: Calls = _INIT
 ) -> tuple[VerifiedNode, bytes]:
-    """Return ``node``, judged over this very connection, and the id of the exchange; raises what judging raises."""
+    """Return ``node``, judged over this connection, and the id of the exchange; raises what judging raises."""
     identity = ChallengeRequest.parse(await ask(connection, calls.identify, _identify(), calls=calls))
     challenge, record = await asyncio.to_thread(question.challenge, identity)
     sent = challenge.to_bytes()
@@ -165,7 +165,7 @@ def _translated(error: Any, calls: Calls) -> TransportError:
     story = f"{status.name}: {error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
     later = status.name in _LATER
     found = TransportError(
-        f"expected the machine to go on, got {story}",
+        f"expected the machine to continue, got {story}",
         reason=calls.later if later else calls.refused,
         retryable=later,
     )

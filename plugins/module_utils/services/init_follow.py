@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An init followed to its end: asked again when the connection breaks, each thing that the machine says told once.
+"""Follow an init to its end: connect again when the connection breaks, and report each progress message once.
 
-The machine repeats what its job has said to whoever asks for the same again, so that a new connection goes on here
-where the last one ended.
+If the same request is sent again, the machine repeats the messages of its job. So a new connection continues where
+the last one ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 5.0
 
 _NOBODY_THERE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
 _HINT = (
-    "Look at the machine: systemctl status attested-bootstrapper. It listens only where it may be initialised, and not "
+    "Look at the machine: systemctl status attested-bootstrapper. It listens only if it may be initialised, and not "
     "once it is a node: then ansible-playbook attested.kubernetes.init -e over_ssh=true. Or run init over ssh alone, "
     "with attested_bootstrapper: false."
 )
@@ -42,17 +42,17 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a machine may be silent before it is given up, and how long all of it may take."""
+    """How long a machine may be silent before the init fails, and how long the whole init may take."""
 
     silent_seconds: float
     total_seconds: float = 3600.0
 
 
 def waits_for_init(machine: str, server: str, *, clock: Clock, wait_seconds: float) -> bool:
-    """Say whether the init service of ``machine`` answers while the API server ``server`` does not (both HOST:PORT).
+    """Return whether the init service of ``machine`` answers while the API server ``server`` does not (both HOST:PORT).
 
-    A machine that was reset, or booted otherwise, looks like that to an admin who has a certificate of its cluster.
-    While neither answers, as during a reboot, both are asked again for ``wait_seconds``, a minute at most.
+    This is the state of a machine that was reset, or booted differently, after the admin got a certificate of its
+    cluster. While neither answers, as during a reboot, both are tried again for ``wait_seconds``, a minute at most.
     """
     deadline = clock.monotonic() + min(wait_seconds, LONGEST_LOOK_SECONDS)
     while not _answers(server):
@@ -65,7 +65,7 @@ def waits_for_init(machine: str, server: str, *, clock: Clock, wait_seconds: flo
 
 
 def _answers(endpoint: str) -> bool:
-    """Whether somebody speaks TLS there, whoever it is: a load balancer takes connections without anybody behind it."""
+    """Return whether a TLS server answers; a load balancer without a backend accepts a TCP connection as well."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     host, _colon, port = endpoint.rpartition(":")
@@ -78,18 +78,18 @@ def _answers(endpoint: str) -> bool:
 
 
 class Listener(Protocol):
-    """Who is told what happens."""
+    """Receives the progress of an init."""
 
     def progress(self, one: Progress) -> None:
-        """Hear what the machine begins; once for each."""
+        """Receive a task that the machine begins; each task once."""
 
     def waits(self, error: TransportError, pause_seconds: float) -> None:
-        """Hear why and after how many seconds it is asked again."""
+        """Receive the error after which the machine is called again, and the pause before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedTask:
-    """One task of the machine and its seconds."""
+    """One task of the machine and its duration."""
 
     stage: str
     task: str
@@ -98,17 +98,17 @@ class TimedTask:
 
 @dataclass(slots=True)
 class Story:
-    """What the machine has said of its job, over several connections."""
+    """The progress messages of one job, received over several connections."""
 
     told: list[Progress] = field(default_factory=list)
     _at: int = 0
 
     def begin_again(self) -> None:
-        """Expect everything from the beginning."""
+        """Expect all messages again from the first one."""
         self._at = 0
 
     def hear(self, one: Progress) -> bool:
-        """Take what was said; return whether it is new. What differs from before is another job, told anew."""
+        """Store a message and return whether it is new; one that differs from before comes from another job."""
         known = self._at < len(self.told) and self.told[self._at] == one
         if not known:
             self.told[self._at :] = [one]
@@ -116,7 +116,7 @@ class Story:
         return not known
 
     def tasks(self, *, last_seconds: float) -> tuple[TimedTask, ...]:
-        """Return each task with its time: until the next one began, the last one as long as ``last_seconds``."""
+        """Return each task with its duration: until the next one began; the last one took ``last_seconds``."""
         begins = [one.elapsed_seconds for one in self.told]
         times = [after - before for before, after in itertools.pairwise(begins)]
         return tuple(
@@ -127,14 +127,14 @@ class Story:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How an init ended well: what the machine gave, and its tasks."""
+    """A successful init: the machine's last message, and its tasks."""
 
     success: Success
     tasks: tuple[TimedTask, ...]
 
 
 class Pursuit:
-    """One init, for as long as it takes."""
+    """Follows one init to its end."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Pursuit:
         listener: Listener,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Begin now; ``sleep`` waits without holding up anybody else."""
+        """Start the clock of ``patience``; ``sleep`` waits without blocking the event loop."""
         self._patience = patience
         self._clock = clock
         self._listener = listener
@@ -154,10 +154,10 @@ class Pursuit:
         self._tries = 0
 
     async def follow(self, ask: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Ended:
-        """Return how it ended; ``ask`` begins a conversation with the machine (`client.initiate`).
+        """Return the successful end; ``ask`` begins a conversation with the machine (`init_client.initiate`).
 
-        A `TransportError` that is ``retryable`` is asked again, later each time, until the machine has said nothing new
-        for the patience's time; that and every other error is raised.
+        After a ``retryable`` `TransportError` the machine is called again, with growing pauses. The error is raised
+        once the machine has reported nothing new for ``silent_seconds``; every other error is raised at once.
         """
         while True:
             try:
@@ -180,7 +180,7 @@ class Pursuit:
         raise TransportError("expected success or failure, got an end", reason=Reason.INIT_BROKEN_OFF, retryable=True)
 
     async def _wait_after(self, error: TransportError) -> None:
-        """Wait before the next try; raises ``error`` where there is none."""
+        """Wait before the next attempt; raises ``error`` if no attempt is left."""
         now = self._clock.monotonic()
         pause = max(pause_seconds(self._tries), error.retry_after_seconds)
         ends = min(self._heard_at + self._patience.silent_seconds, self._begun + self._patience.total_seconds)
@@ -194,5 +194,5 @@ class Pursuit:
 
 
 def pause_seconds(tries: int) -> float:
-    """Return how long to wait after ``tries`` waits in vain: 1, 2, 4, 8, and 15 from then on."""
+    """Return the seconds to wait after ``tries`` failed attempts: 1, 2, 4, 8, then always 15."""
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 8), LONGEST_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machine's side of init, in the process that holds the TPM: identity, evidence, the judgement of a request."""
+"""The machine's side of init, in the process that holds the TPM: identity, evidence, verification of requests."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ _HANDLE_BYTES = 16
 
 
 class Founder(Protocol):
-    """Makes the cluster on this machine; `node` has the real one."""
+    """Makes the cluster on this machine; the package `node` has the real one."""
 
     def found(
         self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
     ) -> Success:
-        """Take the lock for the request ``digest``, keep the keys under the ``judged`` registers, make the cluster.
+        """Take the node lock for the request ``digest``, seal the keys to the ``judged`` registers, make the cluster.
 
-        A repetition goes on where the last one stood. Raises RACE_LOST, INIT_REQUEST_DIFFERS, and what a step raises.
+        A repeated request continues at the step where the last one stopped. Raises RACE_LOST, INIT_REQUEST_DIFFERS,
+        and what a step raises.
         """
 
 
 class Desk:
-    """Answers four questions; used by one thread at a time but for `follow`."""
+    """Answers the four calls of init; only `follow` may run in several threads."""
 
     def __init__(
         self,
@@ -60,7 +61,10 @@ class Desk:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Open the TPM by ``attester`` for each answer, with the ``facts`` of that time; ``pins`` certify admins."""
+        """Store the collaborators: each answer opens the TPM by ``attester`` and reads ``facts`` again.
+
+        ``pins`` are the join CAs that certify admins.
+        """
         self._exchanges = Exchanges(purpose=Purpose.INIT, attester=attester, facts=facts, clock=clock)
         self._facts = facts
         self._pins = pins
@@ -79,16 +83,16 @@ class Desk:
         return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
 
     def begin(self, asked: Begin) -> bytes:
-        """Return the handle of the job of a request; raises `Refusal` while nobody knows who asks.
+        """Return the handle of the job of a request; raises `Refusal` if the admin is not authenticated.
 
         1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
-        2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
+        2. It belongs to an open exchange of this channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
         3. An admin of this cluster has signed it for this exchange. ADMIN_...
-        4. The exchange is used up; what was sealed to it opens. SEAL_UNOPENABLE
+        4. The exchange is used up; the box that was sealed to it opens. SEAL_UNOPENABLE
         5. It holds the keys of the cluster that this machine is configured for. CLUSTER_ID_MISMATCH
-        6. No other request is at work, or has taken the lock. INIT_REQUEST_DIFFERS, RACE_LOST
+        6. No other request is running, or has taken the lock. INIT_REQUEST_DIFFERS, RACE_LOST
 
-        Whoever passed 3 is known, so what goes wrong from 4 on is the job's answer, with its code.
+        After step 3 the admin is authenticated, so a failure from step 4 on is reported by the job, with its code.
         """
         with self._exchanges.turn:
             order = InitOrder.parse(asked.request)  # 1
@@ -106,7 +110,7 @@ class Desk:
             return self._handle(job)
 
     def follow(self, handle: bytes, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
-        """Return what the job has said after the first ``seen`` answers, and whether that is all.
+        """Return the job's messages after the first ``seen`` ones, and whether the job has ended.
 
         Raises INIT_HANDLE_UNKNOWN.
         """

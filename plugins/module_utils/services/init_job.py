@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The work of one init: it outlives connections, is followed by whoever asks, and the same request finds it again."""
+"""The job of one init: it continues without a connection, and the same request finds it again."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     Work = Callable[["Teller"], Success]
 
 MAX_PROGRESS = 4096
-"""A control plane has some hundred tasks."""
+"""The init of a control plane has some hundred tasks."""
 
 
 class Teller:
-    """The way of the work to whoever follows it."""
+    """Reports the progress of the work to the job."""
 
     def __init__(self, job: Job, *, clock: Clock, secrets: Iterable[bytes] = ()) -> None:
-        """Tell ``job``; ``secrets`` are hidden from every text."""
+        """Report to ``job``; ``secrets`` are redacted in every text."""
         self._job = job
         self._clock = clock
         self._secrets = tuple(secrets)
@@ -40,14 +40,14 @@ class Teller:
         self.task = ""
 
     def step(self, stage: str, task: str) -> None:
-        """Say which task begins; the lines of the last one are forgotten."""
+        """Report the task that begins, and drop the lines of the previous one."""
         self._lines.clear()
         self.stage, self.task = self._clean(stage), self._clean(task)
         elapsed = self._clock.monotonic() - self._begun
         self._job.add(Progress(stage=self.stage, task=self.task, elapsed_seconds=elapsed).to_bytes())
 
     def line(self, text: str) -> None:
-        """Keep a line of the step, which is shown only if the step fails."""
+        """Keep a line of the step; it is shown only if the step fails."""
         self._lines.append(text)
 
     def failed(self, error: AttestedError) -> Failure:
@@ -66,10 +66,10 @@ class Teller:
 
 
 class Job:
-    """One work and everything that it has said so far; followed by several threads."""
+    """One work and all its messages so far; several threads may follow it."""
 
     def __init__(self, digest: str) -> None:
-        """Stand for the request ``digest`` (64 hex digits)."""
+        """Begin the job of the request ``digest`` (64 hex digits)."""
         self.digest = digest
         self._answers: list[bytes] = []
         self._ended = False
@@ -78,52 +78,52 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """Whether the work goes on."""
+        """Whether the work is running."""
         with self._changed:
             return not self._ended
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended well."""
+        """Whether the work has succeeded."""
         with self._changed:
             return self._ended and not self._failed
 
     def add(self, answer: bytes) -> None:
-        """Say one more thing; what comes after `MAX_PROGRESS` is left out."""
+        """Add a message; after `MAX_PROGRESS` messages further ones are dropped."""
         with self._changed:
             if len(self._answers) < MAX_PROGRESS:
                 self._answers.append(answer)
                 self._changed.notify_all()
 
     def end(self, *answers: bytes, failed: bool) -> None:
-        """Say the last things."""
+        """Add the last messages and end the job."""
         with self._changed:
             self._answers += answers
             self._ended, self._failed = True, failed
             self._changed.notify_all()
 
     def follow(self, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
-        """Return what was said after the first ``seen`` things, waiting for it; and whether that is all."""
+        """Wait for messages after the first ``seen`` ones; return them and whether the job has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or len(self._answers) > seen, timeout=wait_seconds)
             return tuple(self._answers[seen:]), self._ended
 
 
 class Jobs:
-    """The one init of this machine: one work at a time, the same request finds what is there."""
+    """The one init of this machine: one work at a time, and the same request finds the existing job."""
 
     def __init__(self, *, clock: Clock) -> None:
-        """Begin with none."""
+        """Begin without a job."""
         self._clock = clock
         self._lock = threading.Lock()
         self._current: Job | None = None
 
     def begin(self, digest: str, work: Work, *, secrets: Iterable[bytes] = ()) -> Job:
-        """Return the job of ``digest``: the running or finished one, else a new one that goes on where it stood.
+        """Return the job of ``digest``: the running or successful one, else a new one.
 
-        ``work`` runs in a thread of its own and raises an `AttestedError` where it fails.
-        Raises INIT_REQUEST_DIFFERS while another request is at work. Whether another request may begin after that, the
-        node lock says and not this.
+        ``work`` runs in a thread of its own and raises an `AttestedError` if it fails.
+        Raises INIT_REQUEST_DIFFERS while another request is running. After that, the node lock decides whether another
+        request may begin.
         """
         with self._lock:
             current = self._current
@@ -131,7 +131,7 @@ class Jobs:
                 return current
             if current is not None and current.running:
                 raise Refusal(
-                    f"expected the init request {current.digest[:16]}… that is at work, got {digest[:16]}…",
+                    f"expected the init request {current.digest[:16]}… that is running, got {digest[:16]}…",
                     reason=Reason.INIT_REQUEST_DIFFERS,
                 )
             job = self._current = Job(digest)
@@ -141,7 +141,7 @@ class Jobs:
 
 
 def ended(digest: str, error: AttestedError) -> Job:
-    """Return a job that failed before it began: the answer to an admin who is known."""
+    """Return a job that failed before it began, for an authenticated admin."""
     job = Job(digest)
     job.end(*Failure.of(error).to_messages(), failed=True)
     return job
@@ -152,7 +152,7 @@ def _run(job: Job, work: Work, teller: Teller) -> None:
         success = work(teller)
     except AttestedError as error:
         job.end(*teller.failed(error).to_messages(), failed=True)
-    except Exception as error:  # noqa: BLE001 - whoever follows must hear of it, whatever it is
+    except Exception as error:  # noqa: BLE001 - the followers must receive every failure
         fault = SystemFault(f"expected init to end, got {type(error).__name__}", reason=Reason.INTERNAL)
         job.end(*teller.failed(fault).to_messages(), failed=True)
     else:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The messages of init as bytes: Constellation's, with fields of ours from 1000 on.
+"""The messages of init as bytes: Constellation's, with fields of this collection from 1000 on.
 
 admin → machine  Identify, Testify       the two calls of a verification, for the purpose `init`
-admin → machine  Init(InitRequest)       metadata attested-admin-bin: who the admin is, over this very exchange
+admin → machine  Init(InitRequest)       metadata attested-admin-bin: the admin's proof for this exchange
 machine → admin  InitResponse …          progress; at the end success, or failure and the last lines of its step
 """
 
@@ -28,10 +28,10 @@ INIT = method_path("init.API", "Init")
 ADMIN_METADATA = "attested-admin-bin"
 
 MAX_ORDER_BYTES = 1 << 16
-"""Names, hashes and one sealed box of 1 KB; Constellation's data: URLs fit too."""
+"""Room for names, hashes and one sealed box of 1 KB, and for Constellation's data: URLs."""
 
 MAX_POLICY_BYTES = 7 << 17
-"""A policy with its profiles and identities; a frame to the bootstrapper is 1 MiB with all that is around it."""
+"""A policy with its profiles and identities. A whole frame to the bootstrapper is at most 1 MiB."""
 
 MAX_REQUEST_BYTES = MAX_ORDER_BYTES + MAX_POLICY_BYTES
 
@@ -44,7 +44,7 @@ _VARYING = ("challenge_id", "sealed", "admin_request", "policy", "policy_objects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One file of Kubernetes: where from, its hash (``sha256:<hex>``), where to, and whether it is unpacked there."""
+    """One file of Kubernetes: source URL, hash (``sha256:<hex>``), destination, and whether it is unpacked there."""
 
     url: str
     hash: str
@@ -54,11 +54,11 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitOrder:
-    """What the admin asks for.
+    """The admin's request.
 
-    ``challenge_id`` names the exchange, ``sealed`` is the box of the cluster's keys, ``admin_request`` (PEM) the key
-    that the admin wants a certificate of the cluster for.
-    ``policy`` and ``policy_objects`` (JSON, not looked into here) are what `BroughtPolicy` reads, empty without one.
+    ``challenge_id`` names the exchange, ``sealed`` is the box with the cluster's keys, ``admin_request`` (PEM) is a
+    certificate request for the admin's key.
+    `BroughtPolicy` reads ``policy`` and ``policy_objects`` (JSON); both are empty without a policy.
     """
 
     cluster_name: str
@@ -125,10 +125,10 @@ class InitOrder:
 
 
 def digest_of(request: bytes, *, cluster_id: bytes) -> str:
-    """Return what makes two requests the same one, 64 hex digits: all that is asked for, not when or by whom.
+    """Return a digest (64 hex digits) that is equal for two requests of the same init, whoever sends them and when.
 
-    The cluster id stands for the secrets that it was derived from, and the key that signs policies for the policy
-    (docs/adr/0041). Raises MESSAGE_MALFORMED.
+    The cluster id represents the secrets from which it is derived. The policy is left out (docs/adr/0041). Raises
+    MESSAGE_MALFORMED.
     """
     message = parse(_REQUEST, request, limit=MAX_REQUEST_BYTES)
     for name in _VARYING:
@@ -137,12 +137,12 @@ def digest_of(request: bytes, *, cluster_id: bytes) -> str:
     return hashlib.sha256(parts).hexdigest()
 
 
-# ---- what comes back
+# ---- the responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where the machine is: the stage and the task that begins, ``elapsed_seconds`` after the job began."""
+    """The stage and the task that begins, ``elapsed_seconds`` after the job began."""
 
     stage: str
     task: str
@@ -159,9 +159,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Success:
-    """The cluster is there: ``kubeconfig`` (YAML, without the private key, which never left the admin).
+    """The cluster is made: ``kubeconfig`` is YAML without the private key, which never left the admin's machine.
 
-    ``policy_generation``: of the policy that came with the request and is in force, 0 where none came.
+    ``policy_generation``: of the policy that came with the request and is in force, 0 if none came.
     """
 
     kubeconfig: bytes
@@ -179,7 +179,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why it ended, for an admin who is known; ``log`` is redacted already."""
+    """Why an init failed, for an authenticated admin; ``log`` is already redacted."""
 
     code: str
     message: str
@@ -190,11 +190,11 @@ class Failure:
 
     @classmethod
     def of(cls, error: AttestedError, *, stage: str = "", task: str = "", log: str = "") -> Failure:
-        """Return the failure that ``error`` is."""
+        """Return the failure message for ``error``."""
         return cls(code=error.code, message=error.message, hint=error.hint, stage=stage, task=task, log=log)
 
     def to_messages(self) -> tuple[bytes, ...]:
-        """Return the serialised ``init.InitResponse`` of the failure, and where there is a log, that of the log."""
+        """Return the serialised ``init.InitResponse`` of the failure, and of the log if there is one."""
         failed = message_class(_RESPONSE)()
         failed.init_failure.error = self.message[:_MAX_TEXT]
         failed.init_failure.code = self.code
@@ -209,7 +209,7 @@ class Failure:
 
 
 def parse_response(data: bytes) -> Progress | Success | Failure | str:
-    """Return what the machine says, a log as text, without what a terminal obeys; raises MESSAGE_MALFORMED."""
+    """Return a response of the machine, a log as text, with control characters escaped; raises MESSAGE_MALFORMED."""
     message = parse(_RESPONSE, data)
     kind = message.WhichOneof("kind")
     if kind == "progress":
@@ -233,7 +233,7 @@ def parse_response(data: bytes) -> Progress | Success | Failure | str:
 
 
 def _text(text: str) -> str:
-    """Return ``text`` as a terminal may show it: lines, and no letter that moves, colours or turns round."""
+    """Return ``text`` for a terminal: its lines, with control characters and marks of direction escaped."""
     return visible(text.expandtabs())
 
 
@@ -245,7 +245,7 @@ def _require_bounded(message: Any, size: int) -> None:
     policy = len(message.policy) + len(message.policy_objects)
     if policy > MAX_POLICY_BYTES or size - policy > MAX_ORDER_BYTES:
         raise Refusal(
-            f"expected at most {MAX_POLICY_BYTES} bytes of policy and {MAX_ORDER_BYTES} of all else, "
+            f"expected at most {MAX_POLICY_BYTES} bytes of policy and {MAX_ORDER_BYTES} of other fields, "
             f"got {policy} and {size - policy}",
             reason=Reason.MESSAGE_TOO_LARGE,
         )
@@ -253,6 +253,6 @@ def _require_bounded(message: Any, size: int) -> None:
     lists = (message.apiserver_cert_sans, message.kubernetes_components)
     if max(map(len, lists)) > _MAX_ITEMS or max(map(len, texts)) > _MAX_TEXT:
         raise Refusal(
-            f"expected at most {_MAX_ITEMS} names and components and texts of {_MAX_TEXT} letters, got more",
+            f"expected at most {_MAX_ITEMS} names and components and texts of {_MAX_TEXT} characters, got more",
             reason=Reason.MESSAGE_TOO_LARGE,
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroughtPolicy:
-    """A policy of the site whose signature is good, with the profiles and identities beside it."""
+    """A policy of the site with a verified signature, and the profiles and identities that come with it."""
 
     generation: int
     spec: Mapping[str, Any]
@@ -33,15 +33,15 @@ class BroughtPolicy:
 
     @classmethod
     def verified(cls, policy: bytes, objects: bytes, *, public_key: bytes, cluster_id: bytes) -> BroughtPolicy:
-        """Return what the two fields of a request hold.
+        """Return the verified content of the two policy fields of a request.
 
-        1. Both are JSON, the policy an object and what is beside it a list. MANIFEST_INVALID
-        2. The site's key (PEM) signed exactly this policy, for this cluster: raises as `verify_policy`, which the key
-           service asks as well. MANIFEST_INVALID, POLICY_KEY_UNUSABLE, POLICY_SIGNATURE
-        3. What is beside it are profiles and identities, and nothing in them is unknown. MANIFEST_INVALID
+        1. Both are JSON, the policy an object and the objects a list. MANIFEST_INVALID
+        2. The site's key (PEM) signed exactly this policy, for this cluster: `verify_policy`, which the key service
+           calls as well. MANIFEST_INVALID, POLICY_KEY_UNUSABLE, POLICY_SIGNATURE
+        3. The objects are profiles and identities without unknown fields. MANIFEST_INVALID
 
-        That the policy is not older than what was seen, the key service says when it is handed over; that a profile is
-        one of the policy's, whoever judges by it.
+        The key service checks later that the policy is not older than a known one. Whether a profile is in the policy
+        is checked where a machine is judged by it.
         """
         document, beside = _loaded(policy, dict), _loaded(objects, list)  # 1
         found = verify_policy(document, public_key=public_key, cluster_id=cluster_id)  # 2
@@ -49,11 +49,11 @@ class BroughtPolicy:
         return cls(generation=found.generation, spec=document["spec"], manifests=parse_objects(places))  # 3
 
     def document(self) -> str:
-        """Return the signed policy as YAML, with nothing that was not verified."""
+        """Return the signed policy as YAML, with verified content only."""
         return render_document(_policy_manifest(self.spec))
 
     def objects(self) -> str:
-        """Return all objects as they are applied, the policy last: one YAML stream of what was understood."""
+        """Return all objects as one YAML stream to apply, the policy last, with parsed content only."""
         told = [*map(render_profile, self.manifests.profiles), *map(render_identity, self.manifests.identities)]
         return "".join(map(render_document, told)) + self.document()
 
@@ -61,7 +61,7 @@ class BroughtPolicy:
 def pack_policy(
     document: Mapping[str, Any], *, profiles: Iterable[MeasurementProfile], identities: Iterable[NodeIdentity]
 ) -> tuple[bytes, bytes]:
-    """Return the two fields of a request for a signed policy: itself, and what is applied beside it."""
+    """Return the two fields of a request for a signed policy: the policy, and the objects that are applied with it."""
     objects = [*map(render_profile, profiles), *map(render_identity, identities)]
     return _dumped(_policy_manifest(document["spec"])), _dumped(objects)
 

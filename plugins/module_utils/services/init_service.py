@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`attested-init-service`: TCP 9000 of a machine that is no node yet (docs/adr/0016).
 
-Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts, and asks the bootstrapper beside it.
+It runs as a user of its own, without capabilities, secrets and TPM. It terminates TLS, limits the rate of calls, and
+calls the bootstrapper on the same machine.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ CONFIG = "/etc/attested/init-service.yml"
 class InitServiceConfig:
     """The configuration file; every entry has a default that fits a fresh machine.
 
-    ``calls_per_second`` and ``call_burst`` bound what one address may ask.
+    ``calls_per_second`` and ``call_burst`` limit the calls of one address.
     """
 
-    listen_address: str = "0.0.0.0"  # noqa: S104 - the admin may come from anywhere, and is known by a signature
+    listen_address: str = "0.0.0.0"  # noqa: S104 - the admin may connect from any address, and is authenticated by a signature
     listen_port: int = 9000
     bootstrapper_socket: Path = Path(INIT_SOCKET)
     runtime_directory: Path = Path("/run/attested-init")
@@ -50,18 +51,18 @@ class InitServiceConfig:
 CALLS = ServerLimits(
     message_bytes=MAX_REQUEST_BYTES, calls=32, calls_per_source=8, call_seconds=60.0, refusal_floor_seconds=0.3
 )
-"""A refusal takes the same time, whatever was checked before it."""
+"""A refusal takes the same time, whichever check failed."""
 
 
 def init_front(config: InitServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock) -> Front:
-    """Return the network side of init, which asks at ``port`` what ``config`` allows to be asked."""
+    """Return the network side of init, which calls ``port`` within the limits of ``config``."""
     gate = AdminGate(config, clock=clock)
 
     def served(spki: bytes) -> Served:
         proving = Proving(port, gate, spki_sha256=spki)
 
         async def init(request: bytes, call: Call) -> AsyncIterator[bytes]:
-            """Answer `init.API/Init`: begin (or find) the job, then say what it says."""
+            """Answer `init.API/Init`: begin or find the job, then stream its messages."""
             handle = await port.begin(proving.begin(request, call), correlation_id=call.correlation_id)
             claims().prove()
             seen, ended = 0, False
@@ -84,7 +85,7 @@ async def serve(config: InitServiceConfig, *, log: Log) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error if it cannot serve."""
     return run_service(
         argv,
         name="attested-init-service",

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking for a ticket: every address of every known join service, never itself, each at most once a call.
+"""Request a ticket from every address of every known join service but this machine's own, each at most once a call.
 
     connect (pinned join CA, E1) → Challenge → answer on the TPM (E2) → IssueJoinTicket → open the ticket
 
-What may be tried again, and how soon, says `outlook.py`, by reason; the waiting itself is the caller's.
+`retry_policy.py` decides by reason what may be tried again, and how soon; the caller waits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CORRELATION = "attested-correlation-id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a call is for, in words (``what``), and the reason where the cluster says no."""
+    """The purpose of a call in words (``what``), and the reason if the cluster refuses it."""
 
     what: str
     refused: Reason
@@ -69,11 +69,11 @@ Tried: TypeAlias = "Callable[[str, AttestedError | None], None]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinConfig:
-    """What a node knows before it asks.
+    """The settings of a node that requests a ticket.
 
-    ``endpoints``: host:port of join services or of balancers before them, in any order; ``own_addresses``: names and
-    addresses that are this machine; ``disk_id``: the assigned one, empty before the first ticket; ``role``: as what
-    the machine asks, which only the identity that the site registered decides.
+    ``endpoints``: host:port of join services or of load balancers before them, in any order. ``own_addresses``: names
+    and addresses of this machine. ``disk_id``: the assigned disk id, empty before the first ticket. ``role``: the
+    requested role; the identity that the site registered decides.
     """
 
     endpoints: tuple[str, ...]
@@ -87,9 +87,9 @@ class JoinConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMachine:
-    """This machine: its attester, its event logs as they are now, its ticket store, its clock, and how it finds others.
+    """This machine: its attester, a reader of its event logs, its ticket store, its clock and its resolver.
 
-    ``favourite`` is remembered from one call to the next by who makes both.
+    A caller that keeps this object keeps ``favourite`` from one call to the next.
     """
 
     attester: Attesting
@@ -104,12 +104,12 @@ class JoinMachine:
 def fetch_ticket(
     config: JoinConfig, machine: JoinMachine, *, itself: bool = False, tried: Tried | None = None
 ) -> TicketMaterial:
-    """Return a ticket from the first door that gives one; ``tried`` hears of each door and its error.
+    """Return a ticket from the first join service that issues one; ``tried`` receives each target and its error.
 
-    ``itself``: also from the own service, last, as a control plane does that renews.
+    ``itself``: call this machine's own service too, last. A control plane that renews its ticket does so.
 
-    Raises JOIN_SERVICES_UNKNOWN where there is nobody but ourselves, a fault of this machine at once, and otherwise
-    the most telling error of all doors (`most_telling`), with the story of every other one.
+    Raises JOIN_SERVICES_UNKNOWN if the endpoints name only this machine, a fault of this machine at once, and otherwise
+    the most relevant error of all targets (`most_relevant`), which quotes the other ones.
     """
     _door, material = first_answer(
         doors(config, machine),
@@ -122,7 +122,7 @@ def fetch_ticket(
 
 
 def fetch_closed_ticket(config: JoinConfig, machine: JoinMachine, *, itself: bool = False) -> ClosedTicket:
-    """Return a ticket as `fetch_ticket` does, but for its secrets, which this process does not open."""
+    """Return a ticket as `fetch_ticket` does, with its secrets still sealed: another process opens them."""
     _door, closed = first_answer(
         doors(config, machine),
         lambda door: ask_closed(door, config, machine),
@@ -133,7 +133,7 @@ def fetch_closed_ticket(config: JoinConfig, machine: JoinMachine, *, itself: boo
 
 
 def doors(config: JoinConfig, machine: JoinMachine) -> Doors:
-    """Return whom ``machine`` may ask."""
+    """Return the targets that ``machine`` may call."""
     return Doors(
         endpoints=config.endpoints,
         own=config.own_addresses,
@@ -152,9 +152,9 @@ def first_answer(
     itself: bool = False,
     tried: Tried | None = None,
 ) -> tuple[Door, Answer]:
-    """Return the first answer of one round and the door that gave it; each try has its own timeout.
+    """Return the first answer of one round and the target that gave it; each attempt has its own timeout.
 
-    ``release`` is called after each door, when nothing of the try runs any more.
+    ``release`` is called after each attempt, when none of its threads runs any more.
     """
     failures: list[tuple[str, AttestedError]] = []
     for door in around.round(itself=itself):
@@ -203,9 +203,10 @@ async def ask_closed(endpoint: str, config: JoinConfig, machine: JoinMachine) ->
 
 
 def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, datetime]:
-    """Send fresh evidence to the first join service that takes it; return which, and when the next is overdue.
+    """Send fresh evidence to the first join service that accepts it; return which, and when the next is overdue.
 
-    A control plane may ask itself, last: its key service judges its TPM like any other. Raises like `fetch_ticket`.
+    A control plane calls its own service last: its key service judges its TPM like any other. Raises like
+    `fetch_ticket`.
     """
     door, due = first_answer(
         doors(config, machine),
@@ -219,7 +220,7 @@ def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, dateti
 async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> datetime:
     """Send fresh evidence of this locked machine to one endpoint; return when the next one is overdue.
 
-    Raises EVIDENCE_REFUSED where a ticket would be TICKET_REFUSED, and otherwise what `ask` raises of the channel.
+    Raises EVIDENCE_REFUSED if the cluster refuses the evidence, and the same errors of the channel as for a ticket.
     """
     attester = machine.attester
     async with connect(
@@ -283,7 +284,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
 
 
 def _introduction(attester: Attesting) -> ChallengeRequest:
-    """Return who asks; loads the keys where that was not done before."""
+    """Return the keys of this machine; loads them if they are not loaded yet."""
     ek = attester.ek
     return ChallengeRequest(ek_public=ek.public, ek_certificates=ek.certificates, ak_public=attester.ak.public)
 
@@ -327,7 +328,7 @@ async def call(
 
 
 def _translated(error: Any, wanted: Wanted) -> TransportError:
-    """Turn a gRPC status into a reason of ours; the whole story stands in the service's log under the id."""
+    """Return the error for a gRPC status; the service's log has the details under the correlation id."""
     status, refused = error.code(), {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
     trailing = dict(error.trailing_metadata() or ())
     story = f"{error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"

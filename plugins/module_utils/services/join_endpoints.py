@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whom a machine asks: every address behind the endpoints that it knows, each by itself, and never itself.
+"""The targets that a machine calls: every address of the endpoints that it knows, but for its own addresses.
 
 endpoints of node.yml (names, addresses, balancers) → shuffled → addresses of each, shuffled → not our own → once each
 """
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from ..core.host import Random
 
 _MAX_ADDRESSES = 16
-"""Of one name: a round that asks more would take minutes where each of them is silent."""
+"""Addresses of one name: a round over more would take minutes if none of them answers."""
 _DISCARD_PORT = 9
 
 
 class Resolver(Protocol):
-    """What this machine knows of names and of itself."""
+    """Resolves names, and recognises addresses of this machine."""
 
     def addresses(self, host: str) -> tuple[str, ...]:
         """Return the addresses of a name; raises PEER_UNREACHABLE."""
 
     def is_own(self, address: str) -> bool:
-        """Whether what is sent to ``address`` stays on this machine."""
+        """Return whether ``address`` is an address of this machine."""
 
 
 class SystemResolver:
-    """The resolver of the system, in its own time, and the kernel's routes."""
+    """The system's resolver, with the system's timeouts, and the kernel's routes."""
 
     def addresses(self, host: str) -> tuple[str, ...]:
-        """Ask the system; link-local addresses with a zone are left out."""
+        """Return the addresses that the system's resolver finds, without link-local addresses with a zone."""
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -52,7 +52,7 @@ class SystemResolver:
         return tuple(address for address in addresses if "%" not in address)[:_MAX_ADDRESSES]
 
     def is_own(self, address: str) -> bool:
-        """Ask the kernel from which address it would send there: to ourselves from that very one."""
+        """Return whether the kernel would send to ``address`` from this same address."""
         wanted = ip_address(address)
         if wanted.is_loopback:
             return True
@@ -65,7 +65,7 @@ class SystemResolver:
 def own_address(peer: str) -> str:
     """Return the address from which this machine would send to the address ``peer``, without sending.
 
-    Raises OSError where there is no route, ValueError where ``peer`` is no address.
+    Raises OSError if there is no route, ValueError if ``peer`` is no address.
     """
     family = socket.AF_INET6 if isinstance(ip_address(peer), IPv6Address) else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -75,9 +75,9 @@ def own_address(peer: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """One address to knock at: ``endpoint`` as it was configured, ``dialled`` as host:port with that address.
+    """One address to call: ``endpoint`` as it was configured, ``dialled`` as host:port with that address.
 
-    ``unresolved`` stands where the endpoint has no address now.
+    ``unresolved`` is set if the endpoint has no address now.
     """
 
     endpoint: str
@@ -85,18 +85,18 @@ class Door:
     unresolved: TransportError | None = None
 
     def __str__(self) -> str:
-        """Name both where they differ."""
+        """Return the endpoint, and the dialled address if it differs."""
         return self.endpoint if self.dialled == self.endpoint else f"{self.endpoint} at {self.dialled}"
 
 
 @dataclass(slots=True)
 class Favourite:
-    """The door whose service decided last; it is tried first in the next round."""
+    """The target whose service decided last; it is tried first in the next round."""
 
     door: Door | None = None
 
     def note(self, door: Door, *, decided: bool) -> None:
-        """Keep ``door`` where its service decided; forget it where it did not."""
+        """Keep ``door`` if its service decided; drop it if the service did not."""
         if decided:
             self.door = door
         elif self.door is not None and self.door.dialled == door.dialled:
@@ -105,10 +105,10 @@ class Favourite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """Every door behind ``endpoints`` (host:port), for one round after the other.
+    """All targets of ``endpoints`` (host:port), for any number of rounds.
 
-    ``own``: names and addresses of this machine; ``parse`` splits an endpoint; ``resolver`` knows the other addresses
-    of this machine. A loopback address that is written out is asked: who writes it means a proxy on this machine.
+    ``own``: names and addresses of this machine; ``parse`` splits an endpoint; ``resolver`` recognises the other
+    addresses of this machine. A loopback address in an endpoint is called, because it means a proxy on this machine.
     """
 
     endpoints: Sequence[str]
@@ -119,9 +119,9 @@ class Doors:
     favourite: Favourite = field(default_factory=Favourite)
 
     def round(self, *, itself: bool = False) -> Iterator[Door]:
-        """Yield each door once: the favourite, then all others in random order.
+        """Yield each target once: the favourite, then all others in random order.
 
-        A name is resolved when it is its turn. With ``itself`` this machine's own doors come last, otherwise never.
+        A name is resolved only when its turn comes. With ``itself`` this machine's own targets come last, else never.
         Raises ENDPOINT_INVALID.
         """
         seen: set[str] = set()
@@ -165,7 +165,7 @@ class Doors:
         host = _plain(self.parse(door.dialled)[0])
         address = _address(host)
         if address is None or host in self._own_names:
-            return True  # a name stands here only where it is our own
+            return True  # only names of this machine are left unresolved here
         return not (address.is_loopback and self._is_written_out(door)) and self.resolver.is_own(host)
 
     def _is_written_out(self, door: Door) -> bool:
@@ -182,7 +182,7 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _plain(host: str) -> str:
-    """Return the one form of a name or address, so that two spellings are one."""
+    """Return the canonical form of a name or address."""
     address = _address(host)
     return host.rstrip(".").lower() if address is None else str(address)
 

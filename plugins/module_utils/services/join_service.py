@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-join-service`: relays between attested machines and the key service, and logs.
+"""`attested-join-service`: relays calls of attested machines to the key service, and logs them.
 
-Its own user, no capabilities, no secrets: a flaw here costs availability, neither keys nor a forged ticket. Bytes of a
-request go on as they came; nothing is parsed here that the transport has not bounded.
+It runs as a user of its own, without capabilities and secrets. A flaw here can cost availability, but not a key or a
+forged ticket. A request is passed on unchanged; the transport has limited the size of everything that is parsed here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CONFIG = "/etc/attested/join-service.yml"
 _CERTIFICATE = "certificate"
 _LISTENER = "listener"
 _RENEW_BEFORE = timedelta(minutes=80)
-"""A leaf is good for two hours: the key service may be away for so long."""
+"""A certificate is valid for two hours, so the key service may be unreachable for this long."""
 _LOOK_SECONDS = 30.0
 _RETRY_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
@@ -58,13 +58,13 @@ _PAGE_SECONDS = 2.0
 class JoinServiceConfig:
     """The configuration file; every entry has a default that fits a node.
 
-    ``refusal_floor_seconds``: no refusal is answered earlier, so that its time tells nothing of its cause.
-    ``challenges_per_second`` and ``challenge_burst`` bound what one address may ask, ``connections_per_second`` and
-    ``connection_burst`` how often it may come. At ``metrics_port`` of
-    ``metrics_address`` are `/metrics` (of both services), `/healthz` and `/readyz`; 0: nowhere.
+    ``refusal_floor_seconds``: no refusal is sent earlier, so that its time does not reveal its cause.
+    ``challenges_per_second`` and ``challenge_burst`` limit the challenges of one address. ``connections_per_second``
+    and ``connection_burst`` limit its connections. ``metrics_port`` of ``metrics_address`` serves `/metrics` (of both
+    services), `/healthz` and `/readyz`; 0 turns it off.
     """
 
-    listen_address: str = "0.0.0.0"  # noqa: S104 - nodes ask from anywhere; who may is what attestation decides
+    listen_address: str = "0.0.0.0"  # noqa: S104 - nodes connect from any address; attestation decides which may
     listen_port: int = 9090
     key_service_socket: Path = Path(SOCKET)
     runtime_directory: Path = Path("/run/attested-join")
@@ -78,10 +78,10 @@ class JoinServiceConfig:
 
 
 class Relay:
-    """The two calls of a node, passed on to the key service with what the relay knows of the connection."""
+    """Passes the calls of a node on to the key service, with the claims of the connection."""
 
     def __init__(self, keys: AsyncKeyClient, rate: TokenBuckets) -> None:
-        """Ask ``keys``, for challenges as often as ``rate`` allows."""
+        """Call ``keys``; ``rate`` limits the challenges."""
         self._keys = keys
         self._rate = rate
 
@@ -110,7 +110,7 @@ class Relay:
 
 
 class ServerIdentity:
-    """The service's certificate: its key never leaves this process, the leaf comes from the key service for 2 h."""
+    """The service's certificate, issued by the key service for two hours; its key never leaves this process."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ServerIdentity:
         retry_seconds: float = _RETRY_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """Ask ``keys`` for certificates, and tell ``health`` how it goes."""
+        """Request certificates from ``keys``, and report success and failure to ``health``."""
         self._clock = clock or SystemClock()
         self._retry_seconds = retry_seconds
         self._keys = keys
@@ -131,15 +131,15 @@ class ServerIdentity:
         self.obtained = asyncio.Event()
 
     def current(self) -> ServerCredentials:
-        """Return what to show now; the listener starts after `obtained` only."""
+        """Return the credentials in use; the listener starts only after `obtained` is set."""
         if self._credentials is None:
             raise Refusal("expected a certificate, there is none yet", reason=Reason.KEY_SERVICE_UNREACHABLE)
         return self._credentials
 
     async def keep(self) -> None:
-        """Renew for ever: each 40 minutes, and every few seconds while the key service does not answer.
+        """Renew forever: every 40 minutes, and every few seconds while the key service does not answer.
 
-        By the clock of the wall, which a machine that was asleep finds gone on.
+        Times are wall clock times, which include the time that a machine was suspended.
         """
         pause = 0.0
         while True:
@@ -147,7 +147,7 @@ class ServerIdentity:
             pause = await self.renew()
 
     async def renew(self) -> float:
-        """Renew where it is time; return after how many seconds to look again."""
+        """Renew if the certificate is no longer fresh; return the seconds until the next check."""
         if self._is_fresh():
             return _LOOK_SECONDS
         try:
@@ -177,7 +177,7 @@ class ServerIdentity:
 async def serve(config: JoinServiceConfig, *, log: Log, path: str = CONFIG) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE.
 
-    On SIGHUP ``path`` is read again: the limits of an address change then, the rest needs a restart.
+    On SIGHUP ``path`` is read again: the challenge limits of an address change, all else needs a restart.
     """
     health = Health(Notifier(), version=release(), parts=(_CERTIFICATE, _LISTENER))
     keys = AsyncKeyClient(config.key_service_socket)
@@ -315,7 +315,7 @@ def _channel(call: Call) -> Channel:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error if it cannot serve."""
     return run_service(
         argv,
         name="attested-join-service",

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The caller's judgement of what a node testified: the ten steps, and which kind of wrong channel it was. Pure.
+"""Judge a node's testimony: the ten steps of `verify_node`, the TLS channel and the node's name. Pure.
 
-A verification proves what one node is at one moment, over this very TLS connection: somebody in between who ends TLS
-(or a leaked key of the service, with another TLS session) is refused.
+A verification proves what one node is at one moment, over this TLS connection. Evidence that a proxy relays, or that
+comes over another TLS session with a leaked key of the service, is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHANNEL_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of every node: by whose policy, for which cluster (32 bytes)."""
+    """What every node is judged by: the policy, and the cluster id (32 bytes)."""
 
     cluster_id: bytes
     policy: PolicyInForce
@@ -44,17 +44,17 @@ class Question:
     random: Random
 
     def challenge(self, request: ChallengeRequest) -> tuple[Challenge, ChallengeRecord]:
-        """Return a challenge over the registers that the policy looks at; raises as `new_challenge`."""
+        """Return a challenge over the registers that the policy compares; raises as `new_challenge`."""
         selection = register_selection(self.policy.profiles(), lock_register=self.demands.lock_register)
         return new_challenge(request, selection=selection, random=self.random, now=self.clock.now())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """One exchange with one node as this side saw it, not yet judged.
+    """One exchange with one node as the caller saw it, not yet judged.
 
-    ``exporter`` and ``spki_sha256``: of this side's own end of the connection; ``challenge`` as it was sent.
-    ``purpose``: what the evidence was asked for.
+    ``exporter`` and ``spki_sha256`` are taken from the caller's end of the connection; ``challenge`` is as sent.
+    ``purpose``: the purpose that the evidence must have.
     """
 
     record: ChallengeRecord = field(repr=False)
@@ -66,7 +66,7 @@ class Heard:
     purpose: Purpose = Purpose.VERIFY
 
     def context(self, question: Question) -> BindingContext:
-        """Return what this side knows of the exchange by itself."""
+        """Return the binding context as the caller knows it, without anything that the node reported."""
         return BindingContext(
             purpose=self.purpose,
             cluster_id=question.cluster_id,
@@ -77,10 +77,10 @@ class Heard:
 
 
 def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
-    """Return the node that was heard, judged by the policy of ``question``; raises what `verify_node` raises.
+    """Return the node of an exchange, judged by the policy of ``question``; raises what `verify_node` raises.
 
-    And in this order CHANNEL_NOT_BOUND (genuine evidence, made for another connection: somebody stands in between) and
-    NODE_NAME_MISMATCH (the machine is enrolled for another node than ``node``).
+    Raises CHANNEL_NOT_BOUND if the evidence is genuine but made for another connection, as by a proxy, and then
+    NODE_NAME_MISMATCH if the machine is enrolled for another node than ``node``.
     """
     try:
         verified = verify_node(
@@ -95,8 +95,8 @@ def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
     except Refusal as error:
         if error.reason is Reason.BINDING_MISMATCH and _is_of_another_channel(heard, question):
             raise Refusal(
-                "expected evidence for this very connection, got genuine evidence for another one: "
-                "somebody ends TLS between here and the node",
+                "expected evidence for this connection, got genuine evidence for another one: "
+                "TLS is terminated between this machine and the node",
                 reason=Reason.CHANNEL_NOT_BOUND,
             ) from error
         raise
@@ -105,17 +105,17 @@ def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
 
 
 def proven_machine(heard: Heard, question: Question) -> VerifiedMachine | None:
-    """Return what a refused node has proven all the same (which TPM, what it booted), None where that is nothing."""
+    """Return what a refused node has proven nevertheless (its TPM, its boot), None if that is nothing."""
     with suppress(AttestedError):
         return _machine(heard, question)
     return None
 
 
 def machine_of(heard: Heard, question: Question, *, node: str) -> VerifiedMachine:
-    """Return the machine that was heard, by its proof the one enrolled for ``node``; no profile is asked.
+    """Return the machine of an exchange, proven to be the one enrolled for ``node``; no profile is evaluated.
 
-    For questions about a policy that does not count yet. Raises what `verify_machine` and the policy's
-    ``identity_for`` raise, and NODE_NAME_MISMATCH.
+    Serves plans for a policy that is not in force yet. Raises what `verify_machine` and the policy's ``identity_for``
+    raise, and NODE_NAME_MISMATCH.
     """
     machine = _machine(heard, question)
     _require_name(question.policy.identity_for(machine.ek_sha256).node_name, node)
@@ -142,7 +142,7 @@ def _require_name(enrolled: str, node: str) -> None:
 
 
 def _is_of_another_channel(heard: Heard, question: Question) -> bool:
-    """Say whether the quote is good but for the channel, given the channel that the node itself says it saw."""
+    """Return whether the quote is good for the channel that the node reports, which is not this one."""
     said = heard.testimony
     if (len(said.exporter), len(said.spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
         return False

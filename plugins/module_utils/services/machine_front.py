@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network side of a machine that proves itself: verification, init and recovery give it a table of calls.
+"""The network side of verification, init and recovery; each of them gives it a table of calls.
 
-It has no secret and no TPM: it ends TLS, counts, and asks the process beside it (`machine_socket`). Its certificate is
-made at each start and means nothing by itself; evidence binds its key and the very connection.
+It has no secret and no TPM. It terminates TLS, limits the rate of calls, and calls the process with the TPM
+(`machine_socket`). Its certificate is made at each start and proves nothing by itself; the evidence binds the
+certificate's key and the connection.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ ADMINS = Limits(
     handshake_bytes=16_384,
     served_seconds=7200.0,
 )
-"""Connections: one admin, and room for another one's mistake; an init may take long on a slow machine."""
+"""Limits of the connections, for a few admins at a time; an init may take long on a slow machine."""
 
 
 class Identifying(Protocol):
@@ -68,13 +69,13 @@ class Identifying(Protocol):
 
 
 class Bounding(Protocol):
-    """How often a source may call."""
+    """Limits the calls of a source."""
 
     def ask(self, source: str) -> None:
-        """Count a call of ``source``; raises the reason of the bound."""
+        """Count a call of ``source``; raises the reason of the exceeded limit."""
 
     def quote(self, source: str) -> AbstractContextManager[None]:
-        """Count a call of ``source`` that needs a quote, which is made within; raises the reason of the bound."""
+        """Count a call of ``source`` and hold a place while its quote is made; raises the reason as `ask` does."""
 
 
 class Addressed(Protocol):
@@ -90,26 +91,26 @@ class Addressed(Protocol):
 
     @property
     def runtime_directory(self) -> Path:
-        """Where its own socket lies."""
+        """The directory of the service's own socket."""
 
 
 class ForAdmins(Addressed, Protocol):
-    """What one address may ask of a service for admins, besides."""
+    """The limits of one address at a service for admins."""
 
     @property
     def calls_per_second(self) -> float:
-        """How many calls, in the long run."""
+        """The calls per second in the long run."""
 
     @property
     def call_burst(self) -> int:
-        """How many at once."""
+        """The calls at once."""
 
 
 class AdminGate:
-    """Bounds the calls of one address: a source that asks too often waits, and none is locked out."""
+    """Limits the calls of one address: a source with too many calls has to wait, and is not locked out."""
 
     def __init__(self, config: ForAdmins, *, clock: Clock) -> None:
-        """Count against the bounds of ``config``; more calls than that are ADMIN_RATE."""
+        """Count against the limits of ``config``; more calls raise ADMIN_RATE."""
         self._buckets = TokenBuckets(
             rate=config.calls_per_second,
             burst=config.call_burst,
@@ -124,16 +125,16 @@ class AdminGate:
 
     @contextmanager
     def quote(self, source: str) -> Iterator[None]:
-        """Count it as any other call."""
+        """Count the call like any other."""
         self._buckets.take(source)
         yield
 
 
 class Proving:
-    """`Identify` and `Testify`, passed on with what is known of the connection, and what further calls need."""
+    """Passes `Identify` and `Testify` on with the claims of the connection, and counts further calls."""
 
     def __init__(self, port: Identifying, gate: Bounding, *, spki_sha256: bytes) -> None:
-        """Ask at ``port`` as often as ``gate`` allows; ``spki_sha256`` names the key of our certificate."""
+        """Call ``port`` within the limits of ``gate``; ``spki_sha256`` is the hash of the server certificate's key."""
         self._port = port
         self._gate = gate
         self._spki_sha256 = spki_sha256
@@ -145,7 +146,7 @@ class Proving:
         return await self._port.identity(correlation_id=call.correlation_id)
 
     async def testify(self, request: bytes, call: Call) -> bytes:
-        """Answer `Testify`; the request goes on as it came."""
+        """Answer `Testify`; the request is passed on unchanged."""
         source = source_of(call)
         with self._gate.quote(source):
             return await self._port.testimony(
@@ -157,7 +158,7 @@ class Proving:
             )
 
     def begin(self, request: bytes, call: Call) -> Begin:
-        """Return a counted request as it came, with the admin's proof and the channel."""
+        """Count a request and return it unchanged, with the admin's proof and the channel."""
         source = source_of(call)
         self._gate.ask(source)
         proof = call.metadata.get(ADMIN_METADATA, b"")
@@ -171,7 +172,7 @@ class Proving:
 
 
 def source_of(call: Call) -> str:
-    """Return the network that a call comes from; the log has its address."""
+    """Return the network that a call comes from; the log line gets the address."""
     known = claims()
     call.line.set(remote=known.remote)
     return known.source
@@ -179,7 +180,7 @@ def source_of(call: Call) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """The calls of a service by their paths, the bounds of its server and those of its connections."""
+    """The calls of a service by path, and the limits of its server and of its connections."""
 
     handlers: Mapping[str, Handler]
     limits: ServerLimits
@@ -188,12 +189,12 @@ class Served:
 
 
 class Front:
-    """TLS with a key of its own that lives as long as it does, limits, the calls."""
+    """A TLS listener with limits and calls; its key exists only in this process."""
 
     def __init__(
         self, config: Addressed, *, served: Callable[[bytes], Served], health: Health, log: Log, clock: Clock
     ) -> None:
-        """Make key and certificate, for whose hash ``served`` gives the calls; nothing listens yet."""
+        """Make key and certificate; ``served`` returns the calls for the key's hash. Nothing listens yet."""
         key, registry = new_key(), Registry()
         credentials = ServerCredentials((make_bare_certificate(key, now=clock.now()),), key)
         calls = served(spki_sha256(key.public_key()))
@@ -223,13 +224,13 @@ class Front:
         return await self._listener.start(self._config.listen_address, self._config.listen_port)
 
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Take no more callers, give the open connections ``grace_seconds``; no job ends by it."""
+        """Accept no more connections and give the open ones ``grace_seconds``; a running job continues."""
         await self._listener.stop(grace_seconds=grace_seconds)
         await self._server.stop()
 
 
 def health_of(*parts: str) -> Health:
-    """Return the health of this service: that of its listener, and of ``parts``."""
+    """Return the health of this service, with its listener and ``parts``."""
     return Health(Notifier(), version=release(), parts=(_LISTENER, *parts))
 
 

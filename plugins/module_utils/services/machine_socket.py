@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The three sockets of a machine that proves itself: a process with the TPM answers, one on the network asks.
+"""The three sockets between the processes with the TPM and their network sides.
 
-The witness, init and recovery have a socket each, and each gives quotes of its own purpose alone. `identify` and
-`testify` are the same on all of them.
+The witness, init and recovery have a socket each, and each makes quotes for its own purpose only. `identify` and
+`testify` are the same on all three.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ INIT_SOCKET = "/run/attested/bootstrapper.sock"
 RECOVERY_SOCKET = "/run/attested/recovery.sock"
 
 RECOVERY_SECONDS = 300.0
-"""The disk is opened within the call, and its file system may have to be looked through."""
+"""The disk is opened within the call, and its file system may have to be checked."""
 
 _WITNESS_SECONDS = 25.0
 _INIT_SECONDS = 45.0
-"""A hardware TPM needs up to a second for each of the answers that wait before this one."""
+"""A hardware TPM needs up to a second for each answer that is queued before this one."""
 
 _FOLLOW_SECONDS = 5.0
 _MORE_BYTES = 8192
-"""What is around a request of the network in a question."""
+"""The size of the other fields of a socket message, next to the request from the network."""
 
 _WITNESS = RpcSchema(
     name="witness",
     request="attested.v1.WitnessRequest",
     response="attested.v1.WitnessResponse",
     titles={"constellation": "document"},
-    unlogged=frozenset({"identify"}),  # it costs nothing, and health asks for it all the time
+    unlogged=frozenset({"identify"}),  # it costs nothing, and the health check calls it all the time
     workers=1,  # the TPM has one user
     question_bytes=_MORE_BYTES,
 )
@@ -69,7 +69,7 @@ _RECOVERY = RpcSchema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """One request as it came, over the channel that the network side names (32 bytes each), from ``source``."""
+    """One unchanged request from ``source``; ``exporter`` and ``spki_sha256`` (32 bytes each) name its channel."""
 
     request: bytes = field(repr=False)
     admin_proof: bytes = field(repr=False)
@@ -82,7 +82,7 @@ class Begin:
 
 
 class Prover(Protocol):
-    """What each of the three says of its machine."""
+    """The calls that all three sockets have."""
 
     def identity(self) -> bytes:
         """Return the serialised `ChallengeRequest`."""
@@ -92,31 +92,31 @@ class Prover(Protocol):
 
 
 class Documenting(Prover, Protocol):
-    """What `Witness` answers besides."""
+    """The additional call of the witness."""
 
     def document(self, nonce: bytes) -> bytes:
         """Return a document in Constellation's form."""
 
 
 class Initiating(Prover, Protocol):
-    """What the handler of init answers besides."""
+    """The additional calls of init."""
 
     def begin(self, asked: Begin) -> bytes:
         """Return the handle of the job of a request."""
 
     def follow(self, handle: bytes, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
-        """Return what the job has said after the first ``seen`` answers, and whether that is all."""
+        """Return the job's messages after the first ``seen`` ones, and whether the job has ended."""
 
 
 class Recovering(Prover, Protocol):
-    """What the handler of recovery answers besides."""
+    """The additional call of recovery."""
 
     def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
         """Return the serialised `RecoverResponse` to a request."""
 
 
 def witness_service(witness: Documenting, *, log: Log) -> RpcService:
-    """Answer by ``witness``; each answer that needs a quote is a line of ``log``."""
+    """Return the service that ``witness`` answers; each answer with a quote is a line of ``log``."""
 
     def constellation(asked: RpcCall, response: Any) -> None:
         response.document = witness.document(asked.message.nonce)
@@ -125,7 +125,7 @@ def witness_service(witness: Documenting, *, log: Log) -> RpcService:
 
 
 def init_service(handler: Initiating, *, log: Log) -> RpcService:
-    """Answer by the handler of init; each request that is no mere follow-up is a line of ``log``."""
+    """Return the service that the handler of init answers; ``log`` gets a line a request but for `follow`."""
 
     def begin(asked: RpcCall, response: Any) -> None:
         response.handle = handler.begin(_request_of(asked))
@@ -139,7 +139,7 @@ def init_service(handler: Initiating, *, log: Log) -> RpcService:
 
 
 def recovery_service(handler: Recovering, *, log: Log) -> RpcService:
-    """Answer by the handler of recovery; each request is a line of ``log``."""
+    """Return the service that the handler of recovery answers; each request is a line of ``log``."""
 
     def recover(asked: RpcCall, response: Any) -> None:
         response.response = handler.recover(_request_of(asked), correlation_id=asked.request.correlation_id)
@@ -178,14 +178,14 @@ def _request_of(asked: RpcCall) -> Begin:
 
 
 class MachinePort:
-    """The network side's view of a process with the TPM, one connection a question.
+    """The network side's client of a process with the TPM, one connection a call.
 
-    Every call raises what refused it, WITNESS_UNREACHABLE or BOOTSTRAPPER_UNREACHABLE. Each socket has the questions of
-    its own purpose: `document` is the witness's, `begin` and `follow` are those of init, `recover` is that of recovery.
+    Every call raises the refusal it gets, WITNESS_UNREACHABLE or BOOTSTRAPPER_UNREACHABLE. Each socket has the calls of
+    its own purpose: the witness has `document`, init has `begin` and `follow`, recovery has `recover`.
     """
 
     def __init__(self, schema: RpcSchema, service: Service) -> None:
-        """Ask ``service`` with the messages of ``schema``."""
+        """Call ``service`` with the messages of ``schema``."""
         self._schema = schema
         self._caller = Caller(service, response_name=schema.response)
 
@@ -198,7 +198,7 @@ class MachinePort:
     async def testimony(
         self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
     ) -> bytes:
-        """Return the serialised `Testimony` for a challenge as it came."""
+        """Return the serialised `Testimony` for an unchanged challenge."""
         message = self._new(correlation_id, source)
         message.testify.challenge = challenge
         message.testify.exporter = exporter
@@ -212,11 +212,11 @@ class MachinePort:
         return bytes((await self._caller.call(message)).document)
 
     async def begin(self, asked: Begin, *, correlation_id: str) -> bytes:
-        """Return the handle of the job of a request as it came."""
+        """Return the handle of the job of an unchanged request."""
         return bytes((await self._ask("begin", asked, correlation_id)).handle)
 
     async def follow(self, handle: bytes, seen: int) -> tuple[tuple[bytes, ...], bool]:
-        """Return what the job has said after the first ``seen`` answers, and whether that is all."""
+        """Return the job's messages after the first ``seen`` ones, and whether the job has ended."""
         message = self._new("")
         message.follow.handle = handle
         message.follow.seen = seen
@@ -224,7 +224,7 @@ class MachinePort:
         return tuple(followed.responses), followed.ended
 
     async def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
-        """Return the serialised `RecoverResponse` to a request as it came."""
+        """Return the serialised `RecoverResponse` to an unchanged request."""
         return bytes((await self._ask("recover", asked, correlation_id)).response)
 
     async def _ask(self, question: str, asked: Begin, correlation_id: str) -> Any:
@@ -240,13 +240,13 @@ class MachinePort:
 
 
 def witness_port(path: str | Path = WITNESS_SOCKET, *, timeout_seconds: float = _WITNESS_SECONDS) -> MachinePort:
-    """Return the network side's view of the witness."""
+    """Return the network side's client of the witness."""
     service = Service(path=path, name="the witness", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=timeout_seconds)
     return MachinePort(_WITNESS, service)
 
 
 def init_port(path: str | Path = INIT_SOCKET, *, timeout_seconds: float = _INIT_SECONDS) -> MachinePort:
-    """Return the network side's view of the bootstrapper."""
+    """Return the network side's client of the bootstrapper."""
     service = Service(
         path=path, name="the bootstrapper", absent=Reason.BOOTSTRAPPER_UNREACHABLE, timeout_seconds=timeout_seconds
     )
@@ -254,7 +254,7 @@ def init_port(path: str | Path = INIT_SOCKET, *, timeout_seconds: float = _INIT_
 
 
 def recovery_port(path: str | Path = RECOVERY_SOCKET, *, timeout_seconds: float = RECOVERY_SECONDS) -> MachinePort:
-    """Return the network side's view of the process that recovers a node."""
+    """Return the network side's client of the process that recovers a node."""
     service = Service(
         path=path,
         name="the process that holds the TPM",

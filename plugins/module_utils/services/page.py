@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A page about a fleet for people: what needs a person, one row a node, and what a template adds. Pure.
+"""An HTML page about a fleet: what needs a person, one row a node, and what a template adds. Pure.
 
-The page is one file and loads nothing. Its one script sorts and filters; the page is whole without it. The browser runs
-and applies only the script and the style whose hashes are in the page's Content-Security-Policy. What nodes said of
-themselves is foreign text: every value is escaped, and marks of direction are shown as escapes.
+The page is one file and loads nothing. Its one script sorts and filters; the page is complete without it. The browser
+applies only the script and the style whose hashes are in the page's Content-Security-Policy. Text that nodes report is
+not trusted: every value is escaped, and marks of direction are shown as escapes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 
 GOOD, BAD, UNSURE = "good", "bad", "unsure"
-"""The tones of a page: green, red, yellow. Each stands beside a word, for those who do not see colours."""
+"""The tones of a page: green, red, yellow. A word stands next to each colour, for readers who do not see colours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Why a person is needed: ``what`` happened to ``subject``, in ``lines``; what to do, and the next command.
+    """Why a person is needed: ``what`` happened to ``subject``, the details in ``lines``, a hint and the next command.
 
-    ``word`` and its tone stand beside ``what``, on pages with several kinds of needs.
+    ``word`` and its tone are shown next to ``what``, on pages with several kinds of needs.
     """
 
     subject: str
@@ -48,7 +48,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """How many nodes are in one state."""
+    """The number of nodes in one state."""
 
     word: str
     tone: str
@@ -57,7 +57,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One fact of one node; ``full`` is the value that ``text`` shortens, ``order`` what it is sorted by."""
+    """One fact of one node; ``full`` is the value that ``text`` shortens, ``order`` is the sort key."""
 
     text: str
     more: str = ""
@@ -68,7 +68,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What every page has; ``rows`` in the order of a page without script, each with a cell for each column."""
+    """The content of every page; ``rows`` are in the order without script, with a cell for each column."""
 
     title: str
     about: str
@@ -81,7 +81,7 @@ class Page:
 
 
 def render_page(page: Page, template: str, **more: Any) -> bytes:
-    """Return the page by ``template``, a file beside this one that extends `page.html.j2`."""
+    """Return the page by ``template``, a file of this directory that extends `page.html.j2`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -104,7 +104,7 @@ def render_page(page: Page, template: str, **more: Any) -> bytes:
 
 
 def grouped(needs: Iterable[Need]) -> list[list[Need]]:
-    """Return ``needs`` with those together that have the same next step, each group where its first one stood."""
+    """Return ``needs`` in groups with the same next step, in the order of each group's first need."""
     groups: dict[tuple[str, ...], list[Need]] = {}
     for one in needs:
         groups.setdefault((one.what, one.word, one.hint, one.command, one.place), []).append(one)
@@ -112,17 +112,17 @@ def grouped(needs: Iterable[Need]) -> list[list[Need]]:
 
 
 def place_of(command: str) -> str:
-    """Return where a next command is run, empty for the machine of the reader."""
+    """Return where a next command has to run, empty for the reader's own machine."""
     return "on the node" if command.startswith(("attested ", "journalctl ", "systemctl ")) else ""
 
 
 def plain(value: Any) -> Any:
-    """Return a text as a terminal or a page may show it, on one line; anything else as it is."""
+    """Return a text on one line with control characters escaped, and any other value unchanged."""
     return visible(" ".join(value.splitlines())) if isinstance(value, str) else value
 
 
 class _Own:
-    """A text of this collection, which a page holds as it is."""
+    """A text of this collection that the page contains unescaped."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -136,10 +136,10 @@ def _own(name: str) -> str:
 
 
 def _source(text: str) -> str:
-    """Return how a Content-Security-Policy names ``text``."""
+    """Return the source expression of ``text`` in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
 
 def _finalized(value: Any) -> Any:
-    """Return a value as the page holds it; what a macro returned was escaped in it."""
+    """Return a value for the page; the result of a macro is already escaped."""
     return value if hasattr(value, "__html__") else plain(value)

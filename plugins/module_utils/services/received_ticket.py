@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node makes of an answer: a ticket that is signed for this exchange, for this machine, and opens here. Pure."""
+"""Verify and open a ticket: it is signed for this exchange, issued to this machine, and its box opens. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ RESPONSE = "join.IssueJoinTicketResponse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketMaterial:
-    """Everything that a ticket brought, and the kubelet's key (PEM) that it is for.
+    """The content of a ticket, and the kubelet's key (PEM) that the ticket's certificate is for.
 
-    Opened by `open_ticket`, ``secrets`` are those of the role in ``public``: of a control plane
-    ``control_plane_files``, ``key_service_bundle`` and ``policy`` are all there, of a worker all empty. ``registers``
-    are those that this machine quoted for it (SHA-256 bank), and that were judged.
+    After `open_ticket`, ``secrets`` match the role in ``public``: a control plane has ``control_plane_files``,
+    ``key_service_bundle`` and ``policy``, a worker has none of them. ``registers`` are the values that this machine
+    quoted for the ticket (SHA-256 bank).
     """
 
     public: TicketPublic
@@ -45,7 +45,7 @@ class TicketMaterial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedTicket:
-    """A ticket that was judged in all that is no secret; its box is still closed. The rest as in `TicketMaterial`."""
+    """A ticket whose public part is verified and whose box is still sealed. Other fields as in `TicketMaterial`."""
 
     public: TicketPublic
     sealed: SealedSecrets
@@ -64,7 +64,7 @@ class ClosedTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the node knew before it asked, and as what; ``binding`` is B of the very exchange."""
+    """What the node knows independently of the answer; ``binding`` is B of this exchange."""
 
     cluster_id: bytes
     node_name: str
@@ -87,15 +87,15 @@ def open_ticket(
 
     1. A pinned join CA signed it for this exchange. TICKET_SIGNATURE
     2. It is a ticket. PROTOCOL_VERSION, TICKET_MALFORMED
-    3. It is for this cluster, node, role and disk, and still good. TICKET_NOT_OURS, TICKET_EXPIRED
-    4. Its certificate is over our key. TICKET_NOT_OURS
+    3. It is for this cluster, node, role and disk, and has not expired. TICKET_NOT_OURS, TICKET_EXPIRED
+    4. Its certificate is for this node's kubelet key. TICKET_NOT_OURS
     5. Its secrets open with this exchange's secret and one-time key. SEAL_UNOPENABLE
-    6. They derive the cluster id. TICKET_NOT_OURS
-    7. They are those of the role, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
+    6. The cluster id is derived from them. TICKET_NOT_OURS
+    7. They match the role, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
        CLUSTER_ID_MISMATCH, FILE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
 
-    ``secret`` is the activation secret s; the caller owes to discard it and the one-time key afterwards. Steps 1 to 4
-    are `read_ticket`, the others `SealedSecrets.opened`, which another process may do.
+    ``secret`` is the activation secret s; the caller must discard it and the one-time key afterwards. `read_ticket`
+    does steps 1 to 4, `SealedSecrets.opened` the others; another process may do those.
     """
     read = read_ticket(answer, expected=expected, pins=pins, secret=secret, one_time_key=one_time_key, now=now)
     return read.opened()
@@ -110,7 +110,7 @@ def read_ticket(
     one_time_key: OneTimeKey,
     now: datetime,
 ) -> ClosedTicket:
-    """Return the ticket of an `IssueJoinTicketResponse`, still closed; raises as steps 1 to 4 of `open_ticket` do."""
+    """Return the ticket of an `IssueJoinTicketResponse`, still sealed; raises as steps 1 to 4 of `open_ticket` do."""
     response = parse(RESPONSE, answer)
     _check_signature(response.ticket, response.ticket_signature, expected=expected, pins=pins)
     public, box = parse_ticket(response.ticket)
@@ -152,7 +152,7 @@ def _check_addressee(public: TicketPublic, expected: Expected, now: datetime) ->
 
 
 def _over(ends: datetime, now: datetime) -> Refusal:
-    """Say how far the clocks are apart: a ticket of this very exchange was made a moment ago."""
+    """Return the error with the difference of the clocks: the ticket of this exchange was made a moment ago."""
     return Refusal(
         f"expected a ticket that is good at {now:%Y-%m-%dT%H:%M:%SZ}, this machine's time, it ended at "
         f"{ends:%Y-%m-%dT%H:%M:%SZ}: this clock is {span((now - ends).total_seconds())} or more ahead of that of the "

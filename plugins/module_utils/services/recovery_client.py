@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The admin's side of recovery: judge each node over its own connection, then send it its own key and no other."""
+"""The admin's side of recovery: judge each node over its own connection, then send it only its own key."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from .judge import Question
 
 
-# What became of each node of a recovery, and the table that says it. Pure.
+# The outcome of each node of a recovery, and the table of outcomes. Pure.
 
 
 class State(Enum):
-    """How a node stands after its turn."""
+    """The state of a node after a recovery."""
 
     RECOVERED = "recovered"
     READY = "can be recovered"
@@ -53,9 +53,9 @@ _HEAD = ("node", "role", "result", "seconds", "code", "what to do")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One node: ``reason`` None where it was recovered, else why not, in words and with a hint.
+    """The outcome of one node: ``reason`` is None if it was recovered, else why not, with message and hint.
 
-    ``sent``: whether its key was to be sent at all; without, nobody knows but that the node was judged as good.
+    ``sent``: whether its key was sent; without, the node was only judged.
     """
 
     node: str
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def state(self) -> State:
-        """How the node stands: one that rejoined, or that another admin was faster at, needs nobody."""
+        """The state of the node; ALREADY (it rejoined, or another admin was faster) needs no person."""
         if self.reason is None:
             return State.RECOVERED if self.sent else State.READY
         if self.reason is Reason.RECOVERY_RACE_LOST:
@@ -78,12 +78,12 @@ class Outcome:
 
 
 def needs_a_person(outcomes: Iterable[Outcome]) -> bool:
-    """Say whether any node is left that was neither recovered nor another was first at."""
+    """Return whether any node failed or does not answer."""
     return any(one.state in (State.FAILED, State.SILENT) for one in outcomes)
 
 
 def table(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Return the lines of one table: a head, a line a node in the order given, a sentence at the end."""
+    """Return the lines of a table: a header, a line a node in the order given, and a summary."""
     rows = [_HEAD, *(_row(one) for one in outcomes)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -118,7 +118,7 @@ _CALLS = Calls(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedNode:
-    """A node to recover: where it listens (host:port), and the id that was assigned to its disk."""
+    """A node to recover: its recovery service (host:port), and the id that is assigned to its disk."""
 
     name: str
     endpoint: str
@@ -128,7 +128,7 @@ class LockedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescuer:
-    """Who recovers: the admin, the cluster's keys, and what every node is judged by."""
+    """The admin's key, the cluster's keys, and what every node is judged by."""
 
     admin: AdminKey
     keys: ClusterKeys = field(repr=False)
@@ -137,19 +137,19 @@ class Rescuer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How many nodes are asked at the same time, and how long one that does not answer yet is asked again."""
+    """The number of nodes at the same time, and how long a node that does not answer is tried again."""
 
     parallel: int = 16
     seconds: float = 60.0
 
 
 async def recover(node: LockedNode, rescuer: Rescuer, *, send: bool = True) -> None:
-    """Open the disk of one node; nothing secret leaves before the node was judged over this very connection.
+    """Open the disk of one node; no secret is sent before the node was judged over this connection.
 
-    Without ``send`` it is judged, and that is all.
+    Without ``send`` the node is only judged.
 
-    Raises what judging raises, what the node answers (RECOVERY_..., LUKS_..., STATE_DISK_...), and `TransportError`:
-    where ``retryable``, the same again is safe.
+    Raises what judging raises, what the node answers (RECOVERY_..., LUKS_..., STATE_DISK_...), and `TransportError`. If
+    that is ``retryable``, the same call again is safe.
     """
     server = UnknownServer()
     async with open_connection(node.endpoint, check=server, issuer=None, clock=rescuer.question.clock) as connection:
@@ -172,7 +172,7 @@ async def recover_cluster(
     told: Callable[[Outcome], None],
     send: bool = True,
 ) -> tuple[Outcome, ...]:
-    """Recover all control planes at once, then all workers, whatever became of the former; else as `recover_all`."""
+    """Recover all control planes at once, then all workers even if a control plane failed; else as `recover_all`."""
     outcomes: list[Outcome] = []
     for planes in (True, False):
         group = [one for one in nodes if (one.role == Role.CONTROL_PLANE.value) is planes]
@@ -188,9 +188,9 @@ async def recover_all(
     told: Callable[[Outcome], None],
     send: bool = True,
 ) -> tuple[Outcome, ...]:
-    """Return what became of each node, in their order; ``told`` hears of each at once.
+    """Return the outcome of each node, in their order; ``report`` is called with each outcome at once.
 
-    Raises nothing for a node: its failure is its outcome, and the others go on.
+    Raises nothing for a node: its failure is its outcome, and the others continue.
     """
     places = asyncio.Semaphore(patience.parallel)
 
@@ -255,19 +255,19 @@ async def _patiently(node: LockedNode, rescuer: Rescuer, *, until: float, send: 
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-# What an admin derives for one node, from a site's secrets or a recovery kit: its own disk key, and no other's.
+# The disk key of one node, which an admin derives from a site's secrets or a recovery kit.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterKeys:
-    """The secrets of a cluster on the admin's side; they stay there. Raises CLUSTER_ID_MISMATCH."""
+    """The secrets of a cluster, which never leave the admin's machine. Raises CLUSTER_ID_MISMATCH."""
 
     ring: MasterRing = field(repr=False)
     measurement_salt: bytes
     cluster_id: bytes
 
     def __post_init__(self) -> None:
-        """Refuse parts of two clusters before any node is asked."""
+        """Refuse secrets of two clusters before any node is called."""
         derived = cluster_id(self.ring.carried.measurement_secret, self.measurement_salt)
         if derived != self.cluster_id:
             raise KeyServiceError(
@@ -277,7 +277,7 @@ class ClusterKeys:
 
     @classmethod
     def of_kit(cls, kit: Kit) -> ClusterKeys:
-        """Return those of an opened recovery kit."""
+        """Return the secrets of an opened recovery kit."""
         return cls(
             ring=kit.ring,
             measurement_salt=kit.measurement_salt,
@@ -286,7 +286,7 @@ class ClusterKeys:
 
     @classmethod
     def of_bundle(cls, bundle: KeyBundle) -> ClusterKeys:
-        """Return those of a site."""
+        """Return the secrets of a site."""
         return cls(
             ring=bundle.ring,
             measurement_salt=bundle.measurement_salt,
@@ -294,7 +294,7 @@ class ClusterKeys:
         )
 
     def of_node(self, disk: DiskId) -> RecoverySecrets:
-        """Return what may leave the admin's side for the node with ``disk``, sealed to it."""
+        """Return the secrets that may be sent to the node with ``disk``, sealed to it."""
         lead, *others = self.ring.disk_keys(disk)
         return RecoverySecrets(
             disk=disk,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who opens the disk of this boot: a ticket of the cluster, or an admin. The first right key wins."""
+"""Decide whether a ticket of the cluster or an admin opens the disk of this boot. The first right key wins."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Contest:
         OPEN --claim(by)--> HELD(by) --the block ends well--> WON(by)
         HELD(by) --the block raises--> OPEN
 
-    A claim is asked for by who has a key that opens the header, and before anything that cannot be undone. Whoever
-    comes to a claim that is held has lost: it is not kept waiting with a key in its hands. After WON there is no way
-    back but a reset of the machine; in OPEN the other contender may try where the first one failed.
+    A contender claims once it has a key that opens the header, and before any step that cannot be undone. A contender
+    that finds the claim held is refused at once, so it does not wait with a key in memory. Only a reset of the machine
+    leaves WON; in OPEN the other contender may try after the first one failed.
     """
 
     def __init__(self) -> None:
@@ -45,15 +45,15 @@ class Contest:
 
     @property
     def winner(self) -> Contender | None:
-        """Who has opened the disk, None while nobody has."""
+        """The contender that has opened the disk, None while it is closed."""
         return self._holder if self._won.is_set() else None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until somebody has won, and say whether somebody has: the others stop asking then."""
+        """Wait until the disk is open; return whether it is, so that the other contender stops."""
         return self._won.wait(seconds)
 
     def require_open(self) -> None:
-        """Raise RECOVERY_RACE_LOST where the claim is held or won."""
+        """Raise RECOVERY_RACE_LOST if the claim is held or won."""
         with self._lock:
             self._require_free()
 
@@ -74,6 +74,4 @@ class Contest:
     def _require_free(self) -> None:
         if self._holder is not None:
             done = "has opened it" if self._won.is_set() else "is opening it"
-            raise Refusal(
-                f"expected a disk that nobody opens, {self._holder.value} {done}", reason=Reason.RECOVERY_RACE_LOST
-            )
+            raise Refusal(f"expected a closed disk, {self._holder.value} {done}", reason=Reason.RECOVERY_RACE_LOST)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node's side of recovery, in the process that holds the TPM: identity, evidence, the judgement of a request."""
+"""The node's side of recovery, in the process that holds the TPM: identity, evidence, verification of requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENT = "recovery"
 
 
 class Record(Protocol):
-    """Where decisions are written down; `AuditTrail` for real."""
+    """The record of decisions; `AuditTrail` is the real one."""
 
     def decided(
         self,
@@ -48,14 +48,14 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A request whose admin is known: the serial number of the certificate, and what was offered."""
+    """An authenticated request: the serial number of the admin's certificate, and the offer."""
 
     admin: str
     offer: Offer
 
 
 class RecoveryDesk:
-    """Answers three questions; may be used by several threads."""
+    """Answers the three calls of recovery; may be used by several threads."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RecoveryDesk:
         record: Record,
         clock: Clock,
     ) -> None:
-        """Open the TPM by ``attester`` for each answer; let admins under ``pins`` offer keys to ``unlocking``."""
+        """Store the collaborators: each answer opens the TPM by ``attester``; ``pins`` certify the admins."""
         self._exchanges = Exchanges(purpose=Purpose.RECOVER, attester=attester, facts=facts, clock=clock)
         self._facts = facts
         self._pins = pins
@@ -84,16 +84,16 @@ class RecoveryDesk:
         return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
 
     def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
-        """Return the serialised `RecoverResponse` to a request; raises `Refusal` while nobody knows who asks.
+        """Return the serialised `RecoverResponse` to a request; raises `Refusal` if the admin is not authenticated.
 
         1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
-        2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
+        2. It belongs to an open exchange of this channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
         3. An admin of this cluster has signed it for this exchange. ADMIN_UNAUTHENTICATED, ADMIN_...
-        4. The exchange is used up. From here on the admin is known, and hears what goes wrong, with its code.
-        5. Nobody else has opened the disk, and the key is this disk's: the steps of `Unlocking.offer`.
+        4. The exchange is used up. The admin is authenticated now, so the response has every later failure's code.
+        5. The disk is not open yet, and the key is this disk's: the steps of `Unlocking.offer`.
 
-        Every decision is recorded, that of step 5 before the disk is opened; while nobody knows who asks, refusals are
-        counted.
+        Every decision is recorded, that of step 5 before the disk is opened. Refusals of an unauthenticated caller are
+        only counted.
         """
         told: dict[str, object] = {"source": asked.source, "correlation_id": correlation_id}
         try:

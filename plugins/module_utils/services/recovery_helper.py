@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The short-lived process that opens what an admin or the cluster sealed: it tries the key, and leaves it on tmpfs.
+"""The short-lived process that opens a sealed disk key, tries the key, and writes it to tmpfs.
 
-Its job on standard input holds the box and what opens it; no secret is in its outcome, its argv or its environment.
+It reads a job with the box and the keys of the box from standard input. Its output, argv and environment hold no
+secret.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
     from ..keyservice.master import DiskKey
 
 KEY_FILE = "key"
-_SLOTS = frozenset({0, 1})  # the second one is there while a key is being exchanged
+_SLOTS = frozenset({0, 1})  # the second slot exists while a key is being rotated
 
 
 def perform(job: Mapping[str, Any], *, shape: DiskShape = STATE_DISK) -> dict[str, Any]:
-    """Leave the key of a job's box in `KEY_FILE`, if it is the right one; raises `AttestedError`.
+    """Write the key of a job's box to `KEY_FILE` if it opens the disk; raises `AttestedError`.
 
     1. The box opens (SEAL_..., MESSAGE_...). 2. It is for this disk (RECOVERY_DISK_DIFFERS) and of this cluster
-    (CLUSTER_ID_MISMATCH). 3. The header is that of a state disk of ours with this id (LUKS_...). 4. The key opens a
-    slot of it (RECOVERY_KEY_WRONG). Only then is anything written, on tmpfs, for root alone.
+    (CLUSTER_ID_MISMATCH). 3. The header is that of a state disk with this id (LUKS_...). 4. The key opens one of its
+    slots (RECOVERY_KEY_WRONG). Only then the key is written, on tmpfs, readable by root only.
     """
     secrets = _opened(job)  # 1
     _require_ours(secrets, job)  # 2
@@ -53,7 +54,7 @@ def perform(job: Mapping[str, Any], *, shape: DiskShape = STATE_DISK) -> dict[st
 
 
 def forget(memory: Path) -> None:
-    """Remove the folder of a job with all that is in it."""
+    """Remove the directory of a job with its content."""
     shutil.rmtree(memory, ignore_errors=True)
 
 

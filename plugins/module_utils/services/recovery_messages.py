@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The messages of recovery as bytes: Constellation's, with fields of ours from 1000 on.
+"""The messages of recovery as bytes: Constellation's, with fields of this collection from 1000 on.
 
 admin → node   Identify, Testify        the two calls of a verification, for the purpose `recover`
-admin → node   Recover(RecoverMessage)  metadata attested-admin-bin: who the admin is, over this very exchange
-node → admin   RecoverResponse          empty: the disk is open; else code, story and hint
+admin → node   Recover(RecoverMessage)  metadata attested-admin-bin: the admin's proof for this exchange
+node → admin   RecoverResponse          empty: the disk is open; else code, message and hint
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TESTIFY = method_path("attested.v1.Recovery", "Testify")
 RECOVER = method_path("recoverproto.API", "Recover")
 
 MAX_REQUEST_BYTES = 4096
-"""A challenge has 0.5 KB, a sealed box of two keys less."""
+"""A challenge has 0.5 KB; a sealed box of two keys is smaller."""
 
 _REQUEST = "recoverproto.RecoverMessage"
 _RESPONSE = "recoverproto.RecoverResponse"
@@ -38,7 +38,7 @@ _MAX_TEXT = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverOrder:
-    """What an admin sends: ``sealed`` for the exchange ``challenge_id``; the salt (32 bytes) is public."""
+    """The admin's request: the box ``sealed`` for the exchange ``challenge_id``; the salt (32 bytes) is public."""
 
     challenge_id: bytes
     measurement_salt: bytes
@@ -71,9 +71,9 @@ class RecoverOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverySecrets:
-    """What opens one node's disk and shows its cluster: all that is ever sent to a locked node.
+    """The secrets that open one node's disk and prove its cluster; a locked node never gets more.
 
-    ``other_disk_keys``: while the master secret is rotated, the same disk's key under the other version.
+    ``other_disk_keys``: the disk's keys under the other versions of the master secret, while it is rotated.
     """
 
     disk: DiskId
@@ -94,7 +94,7 @@ class RecoverySecrets:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecoverySecrets:
-        """Return what a box held; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, DISK_ID_MALFORMED."""
+        """Return the secrets of a box; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, DISK_ID_MALFORMED."""
         message = parse(_SECRETS, data, limit=_MAX_SECRETS_BYTES)
         found = (message.version, len(message.disk_key), len(message.measurement_secret))
         others = tuple(message.other_disk_keys)
@@ -113,7 +113,7 @@ class RecoverySecrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverAnswer:
-    """How a recovery ended, for an admin who is known: an empty ``code`` says that the disk is open."""
+    """The outcome of a recovery, for an authenticated admin: an empty ``code`` means that the disk is open."""
 
     code: str = ""
     message: str = ""
@@ -126,7 +126,7 @@ class RecoverAnswer:
 
     @classmethod
     def parse(cls, data: bytes) -> RecoverAnswer:
-        """Return the answer, without what a terminal obeys; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE."""
+        """Return the answer with control characters escaped; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE."""
         message = parse(_RESPONSE, data, limit=_MAX_ANSWER_BYTES)
         return cls(code=_line(message.code), message=_line(message.error), hint=_line(message.hint))
 

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`attested-recovery-service`: TCP 9999 of a locked node, by which an admin opens its disk (docs/adr/0036).
 
-Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts, and asks the process beside it.
+It runs as a user of its own, without capabilities, secrets and TPM. It terminates TLS, limits the rate of calls, and
+calls the process with the TPM.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ CONFIG = "/etc/attested/recovery-service.yml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryServiceConfig:
-    """Where it listens, and ``calls_per_second`` and ``call_burst``: what one address may ask."""
+    """The configuration file. ``calls_per_second`` and ``call_burst`` limit the calls of one address."""
 
-    listen_address: str = "0.0.0.0"  # noqa: S104 - the admin may come from anywhere, and is known by a signature
+    listen_address: str = "0.0.0.0"  # noqa: S104 - the admin may connect from any address, and is authenticated by a signature
     listen_port: int = 9999
     recovery_socket: Path = Path(RECOVERY_SOCKET)
     runtime_directory: Path = Path("/run/attested-recovery")
@@ -56,14 +57,14 @@ CALLS = ServerLimits(
 def recovery_front(
     config: RecoveryServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
 ) -> Front:
-    """Return the network side of recovery, which asks at ``port`` what ``config`` allows to be asked."""
+    """Return the network side of recovery, which calls ``port`` within the limits of ``config``."""
     gate = AdminGate(config, clock=clock)
 
     def served(spki: bytes) -> Served:
         proving = Proving(port, gate, spki_sha256=spki)
 
         async def recover(request: bytes, call: Call) -> bytes:
-            """Answer `recoverproto.API/Recover`; the request goes on as it came."""
+            """Answer `recoverproto.API/Recover`; the request is passed on unchanged."""
             answer = await port.recover(proving.begin(request, call), correlation_id=call.correlation_id)
             claims().prove()
             return answer
@@ -80,7 +81,7 @@ async def serve(config: RecoveryServiceConfig, *, log: Log) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error if it cannot serve."""
     return run_service(
         argv,
         name="attested-recovery-service",

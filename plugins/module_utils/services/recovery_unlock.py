@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A sealed offer of keys, tried and used. This process lives on, so it never opens what is sealed: a short one does."""
+"""Try a sealed offer of keys and open the disk. A short-lived process opens the box, not this long-running one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ..transport.sealed_box import OneTimeKey
     from .recovery_contest import Contender, Contest
 
-_TRY_SECONDS = 150.0  # a key derivation of cryptsetup, on a machine that is busy booting
+_TRY_SECONDS = 150.0  # a key derivation of cryptsetup on a machine that is still booting
 _NAME_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A box, and what opens it: of no use to whoever has not all of it. The salt (32 bytes) is public."""
+    """A box and the keys that open it, all of which are needed. The salt (32 bytes) is public."""
 
     box: bytes = field(repr=False)
     secret: bytes = field(repr=False)
@@ -43,7 +43,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locked:
-    """The locked node: its disk (by id), the id that was assigned to it, its cluster; ``memory`` is on tmpfs."""
+    """The locked node: its device, the id that is assigned to its disk, its cluster; ``memory`` is on tmpfs."""
 
     device: str
     disk: DiskId
@@ -53,10 +53,10 @@ class Locked:
 
 
 class Trial(Protocol):
-    """Finds out whether an offer holds this disk's key."""
+    """Checks whether an offer holds this disk's key."""
 
     def tried(self, offer: Offer) -> AbstractContextManager[Path]:
-        """Hold a file on tmpfs with the key, which is removed at the end; raises what is wrong with the offer.
+        """Yield a file on tmpfs with the key, and remove it at the end; raises why the offer is refused.
 
         SEAL_UNOPENABLE, MESSAGE_MALFORMED, DISK_ID_MALFORMED, RECOVERY_DISK_DIFFERS, CLUSTER_ID_MISMATCH, LUKS_...,
         RECOVERY_KEY_WRONG.
@@ -67,11 +67,11 @@ class Opener(Protocol):
     """Opens the disk with a key that is known to be right, and locks the node to its cluster."""
 
     def open(self, key_file: Path) -> None:
-        """Do it, as often as it takes: what a first try left is gone on with."""
+        """Open the disk; a repeated call continues after a failed attempt."""
 
 
 class HelperTrial:
-    """The real trial: a process of its own opens the box and tries the key on a copy of the header."""
+    """The real trial: a separate process opens the box and tries the key on a copy of the header."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class HelperTrial:
 
     @contextmanager
     def tried(self, offer: Offer) -> Iterator[Path]:
-        """Hold a file on tmpfs with the key, in a folder of this trial alone."""
+        """Yield a file on tmpfs with the key, in a directory of this trial only."""
         place = self._locked.memory / f"offer-{self._random.token(_NAME_BYTES).hex()}"
         job = {
             "box": _text(offer.box),
@@ -111,10 +111,10 @@ class HelperTrial:
 
 
 class Unlocking:
-    """Lets an offer open the disk, whoever brings it."""
+    """Opens the disk with an offer of either contender."""
 
     def __init__(self, trial: Trial, opener: Opener, contest: Contest) -> None:
-        """Keep the collaborators."""
+        """Store the collaborators."""
         self._trial = trial
         self._opener = opener
         self._contest = contest
@@ -122,9 +122,9 @@ class Unlocking:
     def offer(self, offer: Offer, *, by: Contender, record: Callable[[], None]) -> None:
         """Open the disk with what ``offer`` holds.
 
-        1. Nobody opens it or has (RECOVERY_RACE_LOST). 2. The key is this disk's (`Trial.tried`); nothing has changed
-        so far. 3. The claim (RECOVERY_RACE_LOST). 4. ``record`` writes it down; what raises there opens nothing. 5. The
-        disk is opened: a failure frees the claim, and is raised.
+        1. The claim is neither held nor won (RECOVERY_RACE_LOST). 2. The key is this disk's (`Trial.tried`); nothing
+        has changed so far. 3. The claim is taken (RECOVERY_RACE_LOST). 4. ``record`` writes the decision; if it raises,
+        nothing is opened. 5. The disk is opened: a failure frees the claim, and is raised.
         """
         self._contest.require_open()  # 1
         with self._trial.tried(offer) as key_file, self._contest.claim(by):  # 2, 3

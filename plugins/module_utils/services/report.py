@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report of a fleet: which boots there are, what differs between them, as JSON and as one page. Pure.
+"""The report of a fleet as JSON and as one page: the different boots, and the differences between them. Pure.
 
-Everything that a node said of itself is foreign text: JSON quotes it, and the page escapes every value.
+Text that a node reports is not trusted: JSON quotes it, and the page escapes every value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS = ("Node", "Role", "Result", "Profile", "Evidence reaches", "Node lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """Machines whose registers (but for the node lock's) hold the same values: one ``letter`` for people."""
+    """Machines with the same register values, the node lock's register excepted; ``letter`` names the boot."""
 
     letter: str
     nodes: tuple[str, ...]
@@ -43,7 +43,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What a boot has otherwise than the most common one: registers, and events that only one of the two has."""
+    """How a boot differs from the most common one: registers, and events that only one of the two has."""
 
     boot: Boot
     other: Boot
@@ -54,7 +54,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """One run over one fleet."""
+    """One verification of one fleet."""
 
     cluster_id: str
     release: str
@@ -67,11 +67,11 @@ class FleetReport:
         return sum(one.outcome is outcome for one in self.findings)
 
     def ordered(self) -> tuple[Finding, ...]:
-        """Return the findings with what needs a person first, then by name."""
+        """Return the findings, refused and unanswered ones first, then by name."""
         return tuple(sorted(self.findings, key=lambda one: (_ORDER.index(one.outcome), one.node)))
 
     def boots(self) -> tuple[Boot, ...]:
-        """Return the boots of all nodes that proved one, the most common first."""
+        """Return the boots of all nodes with verified registers, the most common first."""
         groups: dict[tuple[tuple[int, str], ...], list[Finding]] = {}
         for one in sorted(self.findings, key=lambda one: one.node):
             key = tuple((pcr, value) for pcr, value in sorted(one.registers.items()) if pcr != self.lock_register)
@@ -87,7 +87,7 @@ class FleetReport:
 
 
 def render_json(report: FleetReport) -> bytes:
-    """Return the report for programs: version 1, findings by name, boots and differences by their letters."""
+    """Return the report as JSON, version 1; boots and differences are named by their letters."""
     body = {
         "version": VERSION,
         "cluster_id": report.cluster_id,
@@ -112,7 +112,7 @@ def render_json(report: FleetReport) -> bytes:
 
 
 def render_html(report: FleetReport) -> bytes:
-    """Return the report for people: one page that loads nothing."""
+    """Return the report as one HTML page that loads nothing."""
     boots = report.boots()
     boot_of = {node: one.letter for one in boots for node in one.nodes}
     findings = report.ordered()
@@ -151,7 +151,7 @@ def _need(finding: Finding, trouble: Trouble) -> Need:
 
 
 def _cells(finding: Finding, boot: str) -> tuple[Cell, ...]:
-    """Return what stands under the columns."""
+    """Return a row's cells in the order of the columns."""
     outcome = finding.outcome
     return (
         Cell(text=finding.node),
@@ -217,7 +217,7 @@ def _difference(boot: Boot, other: Boot) -> Difference:
 
 
 def _without(events: Iterable[ShownEvent], others: Iterable[ShownEvent]) -> tuple[ShownEvent, ...]:
-    """Return the events that ``others`` has not, or not as often."""
+    """Return the events that ``others`` does not have, or has less often."""
     left = Counter((event.pcr, event.digest) for event in others)
     found = []
     for event in events:

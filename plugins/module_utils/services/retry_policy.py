@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a failed request says of the next: whether to ask again, how soon, which of several errors says most. Pure."""
+"""Decide after a failed request whether to try again, how soon, and which of several errors to show. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STORY = 90
 
 
 class Outlook(Enum):
-    """The kinds of failures, from what says least about this machine to what says most."""
+    """The kinds of failures, from the least to the most relevant for this machine."""
 
-    ABSENT = "nobody is there"
+    ABSENT = "no service answers"
     UNABLE = "the service, or the TPM, cannot serve now"
-    STRANGER = "what answers is not a service of this cluster, or nobody can tell"
+    STRANGER = "the peer is not a service of this cluster, or cannot be recognised"
     CLOCK = "the clocks of this machine and of the service differ"
     REFUSED = "the cluster refused, and an admin may change that"
-    NEVER = "the same question gets the same answer"
+    NEVER = "the same request gets the same answer"
 
 
 _WINDOWS = {
@@ -40,10 +40,10 @@ _WINDOWS = {
     Outlook.CLOCK: _SLOW_SECONDS,
     Outlook.REFUSED: _SLOW_SECONDS,
 }
-"""Within how many seconds the second try falls; a kind that is not here has none."""
+"""The seconds within which the second attempt begins; a kind that is not listed is not tried again."""
 
 OUTLOOKS = {
-    # no service of the cluster has said it: whoever can answer at an address must not be able to end the asking
+    # not stated by a service of the cluster: any machine that answers at an address could otherwise end the attempts
     Reason.CONNECTION_CLOSED: Outlook.ABSENT,
     Reason.CONNECTION_TIMEOUT: Outlook.ABSENT,
     Reason.JOIN_CA_MISMATCH: Outlook.STRANGER,
@@ -54,7 +54,7 @@ OUTLOOKS = {
     Reason.PEER_UNREACHABLE: Outlook.ABSENT,
     Reason.TLS_BROKEN: Outlook.ABSENT,
     Reason.TLS_HANDSHAKE_FAILED: Outlook.STRANGER,
-    # time helps, or an admin; the machine cannot see which
+    # time helps, or an admin; the machine cannot tell which
     Reason.CLOCK_SKEW: Outlook.CLOCK,
     Reason.EVIDENCE_REFUSED: Outlook.REFUSED,
     Reason.JOIN_CERTIFICATE_EXPIRED: Outlook.CLOCK,
@@ -63,7 +63,7 @@ OUTLOOKS = {
     Reason.TICKET_EXPIRED: Outlook.CLOCK,
     Reason.TICKET_REFUSED: Outlook.REFUSED,
     Reason.TPM_BUSY: Outlook.UNABLE,
-    # a service of the cluster has answered what cannot be used: another release, another node's ticket, a forgery
+    # a service of the cluster gave an unusable answer: of another release, for another node, or forged
     Reason.BINDING_MALFORMED: Outlook.NEVER,
     Reason.EVIDENCE_MALFORMED: Outlook.NEVER,
     Reason.JOIN_REQUEST_NOT_UNDERSTOOD: Outlook.NEVER,
@@ -82,10 +82,10 @@ OUTLOOKS = {
     Reason.EVIDENCE_TOO_LARGE: Outlook.NEVER,
     Reason.TICKET_HANDLE_UNKNOWN: Outlook.NEVER,
 }
-"""Each reason that asking for a ticket can raise; what is not here never passes."""
+"""Each reason that a request for a ticket can raise; a reason that is not listed is NEVER."""
 
 _BY_THE_PEER = {Reason.TPM_CREDENTIAL_REFUSED, Reason.TPM_MALFORMED}
-"""Errors of the TPM that bytes of the other side can cause."""
+"""Errors of the TPM that bytes of the peer can cause."""
 
 
 def outlook(error: AttestedError) -> Outlook:
@@ -94,35 +94,34 @@ def outlook(error: AttestedError) -> Outlook:
 
 
 def is_of_this_machine(error: AttestedError) -> bool:
-    """Whether the machine itself is at fault, so that no other endpoint changes anything."""
+    """Return whether this machine itself is at fault, so that another endpoint does not help."""
     return isinstance(error, DependencyError | SystemFault | TpmError) and error.reason not in _BY_THE_PEER
 
 
 def first_window(error: AttestedError) -> float | None:
-    """Return within how many seconds to ask again at first, None where asking again never helps."""
+    """Return the seconds within which to try again first, None if trying again never helps."""
     return _WINDOWS.get(outlook(error))
 
 
 def pause_before_retry(error: AttestedError) -> float | None:
-    """Return after how many seconds asking again makes sense, or None where it never does.
+    """Return the seconds to wait before one more attempt, None if trying again never helps.
 
-    For who asks once more; who asks on and on lets `Backoff` draw from `first_window`.
+    A caller that repeats its attempts uses `Backoff` with `first_window` instead.
     """
     window = first_window(error)
     return None if window is None else error.retry_after_seconds or window
 
 
 def passes_by_itself(error: AttestedError) -> bool:
-    """Whether time alone may help: nobody refused anything, no clock is to be set, and this machine is in order."""
+    """Return whether time alone may help: no refusal, no wrong clock and no fault of this machine."""
     return outlook(error) in (Outlook.ABSENT, Outlook.UNABLE, Outlook.STRANGER)
 
 
 def most_telling(failures: Sequence[tuple[str, AttestedError]]) -> AttestedError:
-    """Return the error that a person should see of those of each endpoint, with the story of every other one.
+    """Return the one error to show of those of all endpoints; its message quotes the others.
 
-    What passes goes before what never does: one endpoint with the wrong answer must not end the asking of the others.
-    Among those, the later kind of `Outlook`: a refusal says more than an absence. The longest time that a service
-    asked for stays.
+    An error that may pass is preferred to NEVER: one endpoint with a wrong answer must not end the attempts at the
+    others. Among those, the later kind of `Outlook` is preferred. The longest requested pause is kept.
     """
     passing = [one for one in failures if outlook(one[1]) is not Outlook.NEVER] or failures
     kinds = list(Outlook)
@@ -140,7 +139,7 @@ def _stories(failures: Sequence[tuple[str, AttestedError]]) -> list[str]:
 
 
 def _short(error: AttestedError) -> str:
-    """Return what came, not what was expected."""
+    """Return the part of the message that says what came, shortened."""
     _expected, _got, came = error.message.partition(", got")
     text = came.lstrip(": ") or error.message
     return text if len(text) <= _STORY else f"{text[: _STORY - 1]}…"

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a node keeps tickets and its kubelet's key until they are used: root-only tmpfs, behind handles.
+"""Store tickets and the kubelet's key until they are used, on tmpfs, readable by root only, behind handles.
 
-A handle is 32 hex digits; it is what modules and tasks pass on, so that no secret is ever a fact or a result. The
-kubelet's key is made once a boot, so that a repeated request is answered with the same ticket.
+A handle is 32 hex digits. Modules and tasks pass on handles, so that no secret is a fact or a result. The kubelet's
+key is made once a boot, so that a repeated request is answered with the same ticket.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _in_memory(directory: Path) -> None:
 
 
 class TicketStore:
-    """The one place of a node's tickets; only root may look inside, and it ends with the boot."""
+    """The directory of a node's tickets; only root can read it, and it is gone after a reboot."""
 
     def __init__(
         self,
@@ -70,29 +70,29 @@ class TicketStore:
         return SecretBytes(read_bytes(path, limit=_LIMIT))
 
     def discard_kubelet_key(self) -> bool:
-        """Remove the kubelet's key once the kubelet has it; the next request brings a new one."""
+        """Remove the kubelet's key once the kubelet has it; the next request makes a new one."""
         return remove(self._directory / _KEY_FILE)
 
     def put(self, material: TicketMaterial) -> str:
-        """Keep ``material`` and return its handle."""
+        """Store ``material`` and return its handle."""
         self._prepare()
         handle = self._random.token(16).hex()
         write_atomic(self._path(handle), _pack(material))
         return handle
 
     def load(self, handle: str) -> TicketMaterial:
-        """Return what ``put`` was given; raises TICKET_HANDLE_UNKNOWN."""
+        """Return the stored material; raises TICKET_HANDLE_UNKNOWN."""
         path = self._path(handle)
         if not path.exists():
             raise _unknown(handle)
         return _unpack(read_bytes(path, limit=_LIMIT))
 
     def discard(self, handle: str) -> bool:
-        """Remove a ticket; return whether it was there."""
+        """Remove a ticket; return whether it existed."""
         return remove(self._path(handle))
 
     def handles(self) -> tuple[str, ...]:
-        """Return the handles of all tickets, for cleaning up after a run that was killed."""
+        """Return the handles of all tickets, to clean up after a killed run."""
         return tuple(sorted(path.stem for path in self._directory.glob(f"*{_SUFFIX}")))
 
     def _path(self, handle: str) -> Path:

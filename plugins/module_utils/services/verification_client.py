@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A whole fleet at once: every node asked over its verification service, a few at a time, each until it answers."""
+"""Verify a fleet over the nodes' verification services: a few nodes at a time, each one until it answers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from .judge import Question
 
 
-# Asking nodes for evidence over their verification service: one connection a node, judged by the caller's policy.
+# One connection a node, judged by the caller's policy:
 #
-#     connect (any certificate) → Identify → challenge → Testify → ten steps over this very channel
+#     connect (any certificate) → Identify → challenge → Testify → ten steps over this channel
 #
-# Nothing of the server is known beforehand and nothing of it is believed: what the evidence does not bind is refused.
+# The server is not known beforehand and not trusted: only what the evidence binds is accepted.
 
 PORT = 9091
 CALL_SECONDS = 40.0
-"""A busy node lets eight callers stand in line, and rests its TPM in between."""
+"""A busy node queues eight callers, and pauses its TPM between them."""
 
 _CORRELATION = "attested-correlation-id"
 _SLOW_DOWN = "RESOURCE_EXHAUSTED"
@@ -45,10 +45,10 @@ _LATER = frozenset({"DEADLINE_EXCEEDED", _SLOW_DOWN, "UNAVAILABLE"})
 
 
 async def hear(endpoint: str, question: Question) -> Heard:
-    """Return what the node at ``endpoint`` (host:port) testifies, not yet judged.
+    """Return the testimony of the node at ``endpoint`` (host:port), not yet judged.
 
     Raises `TransportError` PEER_UNREACHABLE, CONNECTION_..., TLS_..., VERIFICATION_LATER (with the time to wait),
-    VERIFICATION_UNAVAILABLE (time may help) and VERIFICATION_UNANSWERED, and `Refusal` for what is no message.
+    VERIFICATION_UNAVAILABLE (time may help) and VERIFICATION_UNANSWERED, and `Refusal` for a malformed message.
     """
     server = UnknownServer()
     async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
@@ -78,7 +78,7 @@ def _identify() -> bytes:
 
 
 def translated(error: Any) -> TransportError:
-    """Turn a gRPC status into a reason of ours; the whole story stands in the node's log under the id."""
+    """Return the error for a gRPC status; the node's log has the details under the correlation id."""
     status = error.code()
     trailing = dict(error.trailing_metadata() or ())
     story = f"{status.name}: {error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
@@ -98,7 +98,7 @@ _PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How a fleet is asked: how many nodes at the same time, and how long one that has no time is asked again."""
+    """The number of nodes at the same time, and how long a busy node is tried again."""
 
     parallel: int = 16
     seconds: float = 20.0
@@ -107,9 +107,9 @@ class Patience:
 async def examine_fleet(
     endpoints: Mapping[str, str], question: Question, *, patience: Patience, told: Callable[[Finding], None]
 ) -> tuple[Finding, ...]:
-    """Return what was found at each node (name to host:port), in their order; ``told`` hears of each at once.
+    """Return the finding of each node (name to host:port), in their order; ``report`` is called with each at once.
 
-    Raises nothing for a node: whatever happened to it is its finding.
+    Raises nothing for a node: its failure is its finding.
     """
     places = asyncio.Semaphore(patience.parallel)
 
@@ -123,7 +123,7 @@ async def examine_fleet(
 
 
 async def examine(name: str, endpoint: str, question: Question, *, seconds: float) -> Finding:
-    """Return what was found at one node, asked again for ``seconds`` while time alone may help."""
+    """Return the finding of one node; it is tried again for ``seconds`` while time alone may help."""
     try:
         heard = await _hear(endpoint, question, until=question.clock.monotonic() + seconds)
     except AttestedError as error:
@@ -135,7 +135,7 @@ async def examine(name: str, endpoint: str, question: Question, *, seconds: floa
 async def hear_machines(
     endpoints: Mapping[str, str], question: Question, *, patience: Patience
 ) -> dict[str, VerifiedMachine | AttestedError]:
-    """Return of each node the machine that it proves to be, judged by no profile, or why that is not known."""
+    """Return for each node the machine that it proves to be, without a profile, or the error."""
     places = asyncio.Semaphore(patience.parallel)
 
     async def one(name: str, endpoint: str) -> VerifiedMachine | AttestedError:
@@ -151,9 +151,10 @@ async def hear_machines(
 
 
 async def _hear(endpoint: str, question: Question, *, until: float) -> Heard:
-    """Return what a node testifies; one that asks for time gets it, each time twice as much.
+    """Return the testimony of a node; a requested pause is kept, twice as long each time.
 
-    A verification is two questions: who comes back as soon as one is allowed never gets to the second.
+    A verification is two calls: after the requested pause alone, the limit would allow the first call but not the
+    second.
     """
     patience = 1
     while True:

@@ -8,7 +8,7 @@
     caller → node   Testify: ChallengeResponse, with the credential that only this TPM opens
     node → caller   Testimony: the bound quote E2 and the event logs, the node lock's among them
 
-Nothing comes before the caller's challenge that costs the TPM anything, and nothing secret ever travels.
+Before the caller's challenge no call uses the TPM, and no message holds a secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..transport.binding import length_prefixed
 IDENTIFY = method_path("attested.v1.Verification", "Identify")
 TESTIFY = method_path("attested.v1.Verification", "Testify")
 GET_ATTESTATION = method_path("verify.API", "GetAttestation")
-"""What Constellation's program calls, in plain text."""
+"""The call of Constellation's program, in plain text."""
 
 MAX_REQUEST_BYTES = 4096
 """A challenge with an RSA-2048 credential has 0.5 KB."""
@@ -31,16 +31,16 @@ _TESTIMONY = "attested.v1.Testimony"
 
 
 def exchanged(challenge: bytes, event_logs: bytes) -> bytes:
-    """Return what stands for the request in the binding: the challenge as it was sent, then the logs that answer it."""
+    """Return the request's part of the binding: the challenge as it was sent, then the event logs."""
     return length_prefixed(challenge, event_logs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Testimony:
-    """What a node answers, believed by nobody yet.
+    """A node's answer, not yet verified.
 
-    ``event_logs`` is the serialised `EventLogs` as it came. ``exporter`` and ``spki_sha256`` are what the node says it
-    saw of the channel: they can turn a refusal into a better one, and nothing else.
+    ``event_logs`` is the serialised `EventLogs`, unchanged. ``exporter`` and ``spki_sha256`` are the channel as the
+    node reports it: they only make a refusal more precise.
     """
 
     bound: BoundEvidence

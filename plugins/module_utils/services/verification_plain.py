@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Connections in plain text, carried to a gRPC service on a unix socket within the bounds of a listener.
+"""Relay connections in plain text to a gRPC service on a unix socket, within limits.
 
-For Constellation's program alone, which speaks no TLS here. Nothing is known of a peer but its address, and nobody
-knows that it talks to us.
+Only Constellation's program uses them, which speaks no TLS here. Of the peer only the address is known, and the peer
+cannot authenticate this service.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME_BYTES = 16
 
 
 class PlainRelay:
-    """Carries at most ``limits.served`` connections, each for ``limits.served_seconds``; claims name the address alone.
+    """Relays at most ``limits.served`` connections, each for ``limits.served_seconds``; claims hold only the address.
 
     Runs on the event loop that calls `start`.
     """
@@ -50,7 +50,7 @@ class PlainRelay:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Keep the collaborators; nothing listens yet."""
+        """Store the collaborators; nothing listens yet."""
         self._backend = backend_socket
         self._registry = registry
         self._limits = limits
@@ -64,7 +64,7 @@ class PlainRelay:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen and return the port (that the kernel chose, for port 0); raises PORT_UNAVAILABLE, FILE_UNUSABLE."""
+        """Listen and return the port (for port 0 the kernel chooses one); raises PORT_UNAVAILABLE, FILE_UNUSABLE."""
         try:
             self._directory = tempfile.TemporaryDirectory(prefix="plain-", dir=self._parent)
         except OSError as error:
@@ -117,7 +117,7 @@ class PlainRelay:
             writer.close()
 
     def _shut(self, writer: asyncio.StreamWriter) -> None:
-        """Read no more, and close once the answer had its time."""
+        """Read no more, and close after the time for the answer."""
         if isinstance(writer.transport, asyncio.ReadTransport) and writer.transport.is_reading():
             writer.transport.pause_reading()
         asyncio.get_running_loop().call_later(self._limits.refused_seconds, writer.close)
@@ -169,7 +169,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _joined(*directions: Coroutine[Any, Any, None]) -> None:
-    """Carry both ways until one ends; the other is ended with it."""
+    """Relay both directions until one ends, then stop the other."""
     tasks = [asyncio.ensure_future(one) for one in directions]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

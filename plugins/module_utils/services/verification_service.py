@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-verification-service`: evidence of this node for anybody who asks, within bounds.
+"""`attested-verification-service`: evidence of this node for any caller, within limits.
 
-Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts and asks the witness beside it.
+It runs as a user of its own, without capabilities, secrets and TPM. It terminates TLS, limits the rate of calls, and
+calls the witness on the same machine.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ..transport.health import Health
 
     class WitnessPort(Identifying, Protocol):
-        """The questions, asked of the witness."""
+        """The calls of the witness."""
 
         async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
             """Return a document in Constellation's form."""
@@ -61,13 +62,13 @@ _WATCH_SECONDS = 60.0
 class VerificationServiceConfig:
     """The configuration file; every entry has a default that fits a node.
 
-    ``questions_per_second`` and ``question_burst`` bound what one address may ask, ``quotes_per_second`` and
-    ``quote_burst`` what all together may ask of the TPM; ``waiting`` callers may stand in line for it.
-    ``insecure_constellation_verify_port``: where Constellation's program is answered in plain text, by evidence that is
-    bound to no connection; None: nowhere.
+    ``questions_per_second`` and ``question_burst`` limit the calls of one address, ``quotes_per_second`` and
+    ``quote_burst`` the quotes of all callers together; up to ``waiting`` callers are queued for the TPM.
+    ``insecure_constellation_verify_port``: the port that answers Constellation's program in plain text, with evidence
+    that is bound to no connection; None turns it off.
     """
 
-    listen_address: str = "0.0.0.0"  # noqa: S104 - anybody may ask; the answer is public and bound to who asked
+    listen_address: str = "0.0.0.0"  # noqa: S104 - any caller may connect; the answer is public and bound to the connection
     listen_port: int = 9091
     witness_socket: Path = Path(WITNESS_SOCKET)
     runtime_directory: Path = Path("/run/attested-verification")
@@ -89,27 +90,27 @@ LIMITS = Limits(
     handshake_bytes=16_384,
     served_seconds=60.0,
 )
-"""Connections: an admin opens one to each node, a monitor a few; a node does not serve a fleet."""
+"""Limits of the connections: an admin opens one to each node, a monitor a few."""
 
 CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, calls_per_source=16, idle_seconds=15.0)
 
 
 PLAIN_LIMITS = Limits(served=16, served_per_source=4, reserved=0, served_patience_seconds=10.0, served_seconds=15.0)
-"""Connections in plain text: people's programs ask once and go."""
+"""Limits of the connections in plain text: such a program makes one call and disconnects."""
 
 PLAIN_CALLS = ServerLimits(
     message_bytes=MAX_PLAIN_BYTES, metadata_bytes=1 << 12, calls=8, calls_per_source=4, idle_seconds=10.0
 )
 
 _PLAIN_SHARE = 4
-"""What is bound to no connection gets this part of the quotes that others may ask for, and takes none of theirs."""
+"""Evidence without a binding gets this fraction of the limits, in addition to those of the other calls."""
 
 
 class Gate:
-    """Decides who may ask the witness now: each address by itself, all together, and how many wait."""
+    """Limits the calls to the witness: for each address, for all together, and in the queue."""
 
     def __init__(self, config: VerificationServiceConfig, *, clock: Clock) -> None:
-        """Count against the bounds of ``config``."""
+        """Count against the limits of ``config``."""
         self._waiting_limit = config.waiting
         self._waiting = 0
         self._questions = TokenBuckets(
@@ -128,12 +129,12 @@ class Gate:
         )
 
     def ask(self, source: str) -> None:
-        """Let ``source`` ask something that costs the TPM nothing; raises VERIFICATION_RATE."""
+        """Count a call of ``source`` that does not use the TPM; raises VERIFICATION_RATE."""
         self._questions.take(source)
 
     @contextmanager
     def quote(self, source: str) -> Iterator[None]:
-        """Hold a place in the line for the TPM; raises VERIFICATION_RATE or VERIFICATION_BUSY."""
+        """Hold a place in the queue for the TPM; raises VERIFICATION_RATE or VERIFICATION_BUSY."""
         self._questions.take(source)
         if self._waiting >= self._waiting_limit:
             raise Refusal(
@@ -152,7 +153,7 @@ class PlainDesk:
     """The one call of Constellation's program: a document over its nonce."""
 
     def __init__(self, witness: WitnessPort, gate: Gate) -> None:
-        """Ask ``witness`` as often as ``gate`` allows."""
+        """Call ``witness`` within the limits of ``gate``."""
         self._witness = witness
         self._gate = gate
 
@@ -169,10 +170,10 @@ class PlainDesk:
 
 
 class PlainFront:
-    """The listener for Constellation's program, and a service of its own behind it, which has no other call."""
+    """The listener for Constellation's program, with a gRPC service that has no other call."""
 
     def __init__(self, config: VerificationServiceConfig, *, witness: WitnessPort, log: Log, clock: Clock) -> None:
-        """Make both; nothing listens yet."""
+        """Make the listener and its service; nothing listens yet."""
         share = replace(
             config,
             quotes_per_second=config.quotes_per_second / _PLAIN_SHARE,
@@ -211,18 +212,18 @@ class PlainFront:
         return bound
 
     async def stop(self) -> None:
-        """Take no more callers, let running ones end."""
+        """Accept no more connections, and let running calls end."""
         await self._relay.stop(grace_seconds=GRACE_SECONDS)
         await self._server.stop()
 
 
 class VerificationFront(Front):
-    """The network side of verification: its two calls, and where configured the listener in plain text."""
+    """The network side of verification: its two calls and, if configured, the listener in plain text."""
 
     def __init__(
         self, config: VerificationServiceConfig, *, witness: WitnessPort, health: Health, log: Log, clock: Clock
     ) -> None:
-        """Ask ``witness`` what ``config`` allows to be asked."""
+        """Call ``witness`` within the limits of ``config``."""
         gate = Gate(config, clock=clock)
 
         def served(spki: bytes) -> Served:
@@ -242,7 +243,7 @@ class VerificationFront(Front):
         return await super().start()
 
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Take no more callers, let running ones end."""
+        """Accept no more connections, and let running calls end."""
         if self.constellation_port is not None:
             await self._plain.stop()
         await super().stop(grace_seconds=grace_seconds)
@@ -260,7 +261,7 @@ async def serve(config: VerificationServiceConfig, *, log: Log) -> None:
 
 
 async def watch(witness: WitnessPort, health: Health) -> None:
-    """Tell ``health`` for ever whether the witness answers; its identity costs it nothing."""
+    """Report to ``health`` forever whether the witness answers; the call `identity` costs nothing."""
     while True:
         try:
             await witness.identity(correlation_id=_WITNESS)
@@ -273,7 +274,7 @@ async def watch(witness: WitnessPort, health: Health) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error if it cannot serve."""
     return run_service(
         argv,
         name="attested-verification-service",

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node's word about itself: who it is, and evidence over somebody's challenge, for the purpose `verify` alone.
+"""The node's identity, and its evidence over a caller's challenge, for the purpose `verify` only.
 
-Whoever may ask the TPM for any quote may pass for the machine. So the process that speaks to the network has no TPM: it
-asks the witness, which answers these two questions and no others (docs/adr/0012). A third one, for a document in
-Constellation's form, is answered only where the node's administrator permits it by name (docs/adr/0019).
+A process that can get any quote from the TPM can impersonate the machine. So the process on the network has no TPM: it
+calls the witness, which has only these two calls (docs/adr/0012). A third call, for a document in Constellation's
+form, is answered only if the node's administrator turns it on by name (docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 
 MAX_NONCE_BYTES = 64
-"""Of Constellation's question; its program sends 32."""
+"""The limit for Constellation's call; its program sends 32 bytes."""
 
 _CHANNEL_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the node knows of itself now: the cluster that it belongs to (32 bytes), and the logs of its boot."""
+    """The current facts of the node: the id of its cluster (32 bytes), and the logs of its boot."""
 
     cluster_id: bytes
     logs: EventLogs
 
 
 class Witness:
-    """Answers the questions with this machine's TPM, one at a time and at most half of the time.
+    """Answers the calls with this machine's TPM, one at a time, and uses the TPM at most half of the time.
 
-    After each quote the TPM rests for as long as it took, so that strangers cannot keep the machine's own business
-    (joining, unlocking) from it. Identity is read from the TPM once.
+    After each quote the TPM pauses for as long as the quote took. So callers cannot block the machine's own use of the
+    TPM (join, unlock). The identity is read from the TPM once.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Witness:
         clock: Clock,
         insecure_constellation_verify: bool = False,
     ) -> None:
-        """Open the TPM by ``attester`` for each answer, and take ``facts`` as they are then."""
+        """Store the collaborators: each answer opens the TPM by ``attester`` and reads ``facts`` again."""
         self._attester = attester
         self._facts = facts
         self._clock = clock
@@ -81,9 +81,9 @@ class Witness:
             return self._identity
 
     def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
-        """Return the serialised `Testimony` for a challenge as it came, bound to one channel (32 bytes each).
+        """Return the serialised `Testimony` for an unchanged challenge, bound to one channel (32 bytes each).
 
-        The ``source`` does not matter: the network side bounds what each may ask.
+        ``source`` is not used: the network side limits the calls of each source.
 
         Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
         """
@@ -110,9 +110,9 @@ class Witness:
     def document(self, nonce: bytes) -> bytes:
         """Return a document in Constellation's form over the caller's nonce and its constant user data.
 
-        It is bound to no channel: whoever sees the answer can pass it on. No nonce gives a quote that counts elsewhere:
-        all of ours are over digests of longer, labelled texts. Raises `Refusal` CONSTELLATION_VERIFY_OFF,
-        BINDING_MALFORMED, and `TpmError`.
+        The document is bound to no channel: any machine that sees it can pass it on. No nonce gives a quote that is
+        accepted elsewhere, because all other quotes are over digests of longer, labelled texts. Raises `Refusal`
+        CONSTELLATION_VERIFY_OFF, BINDING_MALFORMED, and `TpmError`.
         """
         if not self._insecure_constellation_verify:
             raise Refusal(
@@ -125,7 +125,7 @@ class Witness:
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """Hold the turn; before it the TPM rests for as long as it worked the last time."""
+        """Hold the lock; before that, pause for as long as the last quote took."""
         with self._turn:
             pause = self._rested_at - self._clock.monotonic()
             if pause > 0:
@@ -139,7 +139,7 @@ class Witness:
 
 
 def require_nonce(nonce: bytes) -> None:
-    """Raise `Refusal` BINDING_MALFORMED unless a document may be over ``nonce``: neither empty nor too long."""
+    """Raise `Refusal` BINDING_MALFORMED if ``nonce`` is empty or too long for a document."""
     if not 1 <= len(nonce) <= MAX_NONCE_BYTES:
         raise Refusal(
             f"expected a nonce of 1 to {MAX_NONCE_BYTES} bytes, got {len(nonce)}", reason=Reason.BINDING_MALFORMED
