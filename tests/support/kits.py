@@ -78,7 +78,7 @@ class KeyInMemory:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
     def public_key(self) -> bytes:
-        """Return what a kit is closed to (PEM)."""
+        """Return the public key to which a kit is encrypted (PEM)."""
         return self._key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
@@ -87,7 +87,7 @@ class KeyInMemory:
         """Return the file key; raises KIT_KEY_WRONG as a token does."""
         if token_key_digest(self._key.public_key()) != facts.key_sha256:
             raise KeyServiceError(
-                "expected the key that this kit is closed to in the token", reason=Reason.KIT_KEY_WRONG
+                "expected the key that this kit is encrypted to in the token", reason=Reason.KIT_KEY_WRONG
             )
         return SecretBytes(self._key.decrypt(facts.wrapped, oaep()))
 

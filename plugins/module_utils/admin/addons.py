@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The add-ons of a site: `addons.yml`, the charts that it names, and the copies of custom objects in the backups."""
+"""The add-ons of a site: `addons.yml`, its charts, and the copies of custom objects in the backups."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 FILE = "addons.yml"
 NETWORK_PLUGINS = ("flannel",)
-"""Those whose chart is part of this collection."""
+"""The network plugins whose chart is part of this collection."""
 ARCHIVE, DIRECTORY = ".tgz", ".tar"
-"""How the file of a chart is named for the node: as it is, or packed from a directory."""
+"""The suffixes of a chart's file on the node: an unchanged archive, or one packed from a directory."""
 
 _MAX_ADDONS = 100
 MAX_CHART_BYTES = 64 << 20
@@ -53,7 +53,7 @@ class State(Enum):
 class Addon:
     """One row of the list. ``chart`` is a path below the site, or an oci:// reference, which has a ``digest``.
 
-    An add-on that is to be uninstalled has no chart.
+    An add-on with the state ``absent`` has no chart.
     ``is_network``: it is the network plugin, whose chart is a path of the collection.
     """
 
@@ -75,7 +75,7 @@ class Addon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """The file of a chart that goes to the node: its bytes, what it is (`ARCHIVE` or `DIRECTORY`), its SHA-256."""
+    """The file of a chart that is sent to the node; ``suffix`` is `ARCHIVE` or `DIRECTORY`."""
 
     data: bytes
     suffix: str
@@ -87,10 +87,10 @@ class Chart:
 
 
 def document_of(data: bytes) -> object:
-    """Return the content of addons.yml as it is written; raises ADDON_INVALID for what no plain YAML is.
+    """Return the content of addons.yml with vaults and templates unresolved; raises ADDON_INVALID for other YAML.
 
-    Ansible opens vaults and templates later. It has no bounds, so a text is read here first: no aliases, not too large,
-    not too deep, and of tags only those of Ansible.
+    Ansible reads the file later, without limits. So it is checked here first: no aliases, limited size and depth, and
+    only Ansible's tags.
     """
     try:
         return load_document(_TAGS.sub(b"", data))
@@ -100,7 +100,7 @@ def document_of(data: bytes) -> object:
 
 
 def network_plugin(name: str, charts: Path, *, image: str, pod_subnet: str) -> Addon:
-    """Return the add-on that the network plugin ``name`` of this collection is; raises ADDON_INVALID."""
+    """Return the add-on of this collection's network plugin ``name``; raises ADDON_INVALID."""
     try:
         network = ipaddress.IPv4Network(pod_subnet)
     except ValueError as error:
@@ -121,7 +121,7 @@ def network_plugin(name: str, charts: Path, *, image: str, pod_subnet: str) -> A
 def parse_addons(document: object, *, before: tuple[Addon, ...] = ()) -> tuple[Addon, ...]:
     """Return the add-ons in the order in which they are applied, after those ``before`` them.
 
-    Raises ADDON_INVALID with all problems. Values are quoted in no message, since they may hold secrets.
+    Raises ADDON_INVALID with all problems. No message quotes values, because they may hold secrets.
     """
     problems: list[str] = []
     fields = Fields(document, place=FILE, problems=problems)
@@ -135,9 +135,9 @@ def parse_addons(document: object, *, before: tuple[Addon, ...] = ()) -> tuple[A
 
 
 def read_chart(site: Path, addon: Addon) -> Chart:
-    """Return the chart of an add-on; raises ADDON_INVALID, also where it is not that of the digest.
+    """Return the chart of an add-on; raises ADDON_INVALID, also if it does not match the add-on's digest.
 
-    A directory becomes an archive that is the same for the same files, whatever their times and owners are.
+    A directory is packed into an archive that is the same for the same files, whatever their times and owners are.
     """
     path = (site / addon.chart).resolve()
     if path.is_dir() and (path / "Chart.yaml").is_file():
@@ -157,7 +157,7 @@ def copy_name(addon: Addon, taken: str) -> str:
 
 
 def surplus_copies(addon: Addon, names: Iterable[str], *, keep: int) -> tuple[str, ...]:
-    """Return which copies of an add-on go so that the ``keep`` newest stay."""
+    """Return the copies of an add-on to remove, so that the ``keep`` newest stay."""
     pattern = re.compile(re.escape(f"addon-{addon.namespace}.{addon.name}-") + r"[0-9]{8}T[0-9]{6}Z\.age")
     return surplus(names, keep=keep, pattern=pattern)
 

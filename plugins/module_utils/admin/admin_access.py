@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An admin's way into the cluster: a key that never leaves the admin's machine, a certificate that soon ends."""
+"""An admin's kubeconfig: a key that never leaves the admin's machine, and a short-lived certificate."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 ADMIN_USER = SITE_ADMIN
 DEFAULT_HOURS = 24
 
-_BACKDATED = timedelta(minutes=5)  # of every admin's certificate, for clocks that differ
+_BACKDATED = timedelta(minutes=5)  # admin certificates begin earlier, for clocks that differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How the cluster is reached: ``server`` (host:port), the name its certificate must have, its CA (PEM)."""
+    """The content of a kubeconfig: ``server`` (host:port), the name in its certificate, CAs (PEM), a certificate."""
 
     cluster_name: str
     server: str
@@ -44,7 +44,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """An admin's certificate as it is wanted; groups and hours that are not said stay as they are."""
+    """The wanted certificate of an admin; groups and hours that are None stay as they are."""
 
     user: str = ADMIN_USER
     groups: tuple[str, ...] | None = None
@@ -54,7 +54,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificatePlan:
-    """Why a new certificate is due, empty where none is; what it is to say; the present one (PEM)."""
+    """Why a new certificate is due (empty: none is), its groups and hours, and the present certificate (PEM)."""
 
     why: str
     groups: tuple[str, ...]
@@ -65,10 +65,10 @@ class CertificatePlan:
 def plan_certificate(
     site: Site, vault: Vault, wanted: Wanted, *, now: datetime, authorities: bytes = b""
 ) -> CertificatePlan:
-    """Decide whether an admin needs another certificate, as one does with less than a quarter of its life left.
+    """Decide whether an admin needs a new certificate, for example with less than a quarter of its lifetime left.
 
-    ``authorities`` (PEM): or where the kubeconfig believes others, or the first of them did not sign its certificate.
-    Raises ADMIN_KUBECONFIG_MALFORMED.
+    With ``authorities`` (PEM) it is also due if the kubeconfig trusts other CAs, or if the first of them did not sign
+    its certificate. Raises ADMIN_KUBECONFIG_MALFORMED.
     """
     path = site.kubeconfig_of(wanted.user)
     if not path.exists():
@@ -87,7 +87,7 @@ def plan_certificate(
         present=pem,
     )
     checks = (
-        (wanted.renew, "it was asked for"),
+        (wanted.renew, "it was requested"),
         (not _has_key(site, vault, wanted.user, body), "the site has another key, or none"),
         (set(plan.groups) != set(held), f"the present one is for {', '.join(held) or 'no group'}"),
         (plan.hours != hours, f"the present one is for {hours} hours"),
@@ -114,7 +114,7 @@ def _kubeconfig(path: Path, vault: Vault) -> dict[str, Any]:
         whole = all(isinstance(one, str) for one in texts)
         _context, *pems, _key = (base64.b64decode(one) if whole else b"" for one in ("", *texts[1:]))
         for certificate in (one for pem in pems for one in x509.load_pem_x509_certificates(pem)):
-            _read = (certificate.subject, certificate.not_valid_after_utc)  # each is read when it is asked for
+            _read = (certificate.subject, certificate.not_valid_after_utc)  # reads and checks each field
     except unreadable(KeyError, IndexError):
         whole = False
     if not whole:
@@ -126,7 +126,7 @@ def _kubeconfig(path: Path, vault: Vault) -> dict[str, Any]:
 
 
 def _has_key(site: Site, vault: Vault, user: str, body: dict[str, Any]) -> bool:
-    """Say whether the kubeconfig has the key that the site keeps of this admin."""
+    """Return whether the kubeconfig has the key that the site stores for this admin."""
     path = site.key_of(user)
     held = base64.b64decode(body["users"][0]["user"]["client-key-data"])
     return path.exists() and held == vault.decrypt(read_bytes(path))
@@ -147,14 +147,14 @@ def _signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def has_access(site: Site, vault: Vault, *, cluster_name: str, now: datetime) -> bool:
-    """Return whether .secrets/admin.kubeconfig is good, for the cluster of this name and by the admin's own key."""
+    """Return whether .secrets/admin.kubeconfig is valid, for the cluster of this name and with the admin's own key."""
     if needs_certificate(site, vault, now=now):
         return False
     return bool(_kubeconfig(site.admin_kubeconfig, vault)["current-context"] == cluster_name)
 
 
 def request_certificate(site: Site, vault: Vault, *, user: str = ADMIN_USER) -> bytes:
-    """Return a certificate request (PEM) for an admin's key, which is made on first use and kept in the vault."""
+    """Return a certificate request (PEM) for an admin's key, which is made on first use and stored in the vault."""
     path = site.key_of(user)
     key = _load_key(path, vault) if path.exists() else _make_key(path, vault)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, user)])
@@ -168,12 +168,12 @@ def write_kubeconfig(site: Site, vault: Vault, access: Access, *, user: str = AD
 
 
 def holds(site: Site, vault: Vault, access: Access, *, user: str) -> bool:
-    """Say whether .secrets/ has this very kubeconfig of an admin."""
+    """Return whether .secrets/ has exactly this kubeconfig of an admin."""
     return _kubeconfig(site.kubeconfig_of(user), vault) == held_body(site, vault, access, user=user)
 
 
 def held_body(site: Site, vault: Vault, access: Access, *, user: str) -> dict[str, Any]:
-    """Return an admin's kubeconfig with the key that the site keeps, or without one where there is none yet."""
+    """Return an admin's kubeconfig with the key that the site stores, or without one if there is none yet."""
     path = site.key_of(user)
     private_key = vault.decrypt(read_bytes(path)) if path.exists() else b""
     return kubeconfig_body(access, private_key=private_key, user=user)

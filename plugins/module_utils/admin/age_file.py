@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of age (age-encryption.org/v1) by the library `pyrage`: X25519 recipients and identities, and no others."""
+"""Files of age (age-encryption.org/v1) with the library `pyrage`, for X25519 recipients and identities only."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STRANGER = "No matching keys"
 
 
 def close_to(content: bytes, recipients: Sequence[str]) -> bytes:
-    """Return ``content`` as a file of age that each of ``recipients`` opens; raises KIT_KEY_UNUSABLE."""
+    """Return ``content`` encrypted to ``recipients`` as a file of age; raises KIT_KEY_UNUSABLE."""
     keys = _keys_of(recipients)
     return bytes(age().encrypt(content, keys))
 
 
 def require_recipients(recipients: Sequence[str]) -> None:
-    """Raise KIT_KEY_UNUSABLE unless `close_to` and `close_stream` take these."""
+    """Raise KIT_KEY_UNUSABLE unless `close_to` and `close_stream` accept ``recipients``."""
     _keys_of(recipients)
 
 
@@ -54,10 +54,10 @@ def _keys_of(recipients: Sequence[str]) -> list[Any]:
 
 
 def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
-    """Return the content of the file of age ``data``.
+    """Return the decrypted content of the file of age ``data``.
 
-    1. It is of version 1 (FILE_VERSION_UNKNOWN). 2. Its header ends within its bound (KIT_DAMAGED). 3. One of
-    ``identities`` is a recipient (KIT_KEY_WRONG). 4. It is whole and unaltered (KIT_DAMAGED).
+    1. It is of version 1 (FILE_VERSION_UNKNOWN). 2. Its header is not too long (KIT_DAMAGED). 3. One of ``identities``
+    is a recipient (KIT_KEY_WRONG). 4. It is complete and unaltered (KIT_DAMAGED).
     """
     library = age()
     if not data.startswith(MAGIC + _VERSION):  # 1
@@ -72,7 +72,7 @@ def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
     except library.DecryptError as error:
         if _STRANGER in str(error):  # 3
             raise KeyServiceError(
-                f"expected an identity that this kit is closed to, none of {len(keys)} is",
+                f"expected an identity that this kit is encrypted to, none of {len(keys)} is",
                 reason=Reason.KIT_KEY_WRONG,
             ) from None
         raise KeyServiceError(  # 4
@@ -80,28 +80,28 @@ def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
         ) from None
 
 
-# The same for what does not fit into memory.
+# The same as streams, for content that does not fit into memory.
 
 
 class Source(Protocol):
-    """Where bytes come from."""
+    """A readable stream of bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Return at most ``size`` bytes, none at the end."""
 
 
 class Sink(Protocol):
-    """Where bytes go; it raises nothing, as the library would hide what it raises."""
+    """A writable stream of bytes; it must not raise, because the library would hide the error."""
 
     def write(self, data: bytes, /) -> int:
-        """Take them all and return how many they are."""
+        """Write all of ``data`` and return its length."""
 
     def flush(self) -> None:
-        """Do what is left to do."""
+        """Write buffered data."""
 
 
 def close_stream(source: Source, target: Sink, recipients: Sequence[str]) -> None:
-    """Write what ``source`` gives as a file of age into ``target``; raises KIT_KEY_UNUSABLE, FILE_UNUSABLE."""
+    """Write the content of ``source`` to ``target`` as a file of age; raises KIT_KEY_UNUSABLE, FILE_UNUSABLE."""
     library, keys = age(), _keys_of(recipients)
     try:
         library.encrypt_io(source, target, keys)
@@ -110,10 +110,10 @@ def close_stream(source: Source, target: Sink, recipients: Sequence[str]) -> Non
 
 
 def open_stream(source: Source, sink: Sink, identities: Sequence[SecretBytes]) -> None:
-    """Give ``sink`` the content of the file of age ``source``, each piece once it is proven.
+    """Write the content of the file of age ``source`` to ``sink``, each piece after it is authenticated.
 
-    1. One of ``identities`` is a recipient (KIT_KEY_WRONG). 2. It is a file of age, whole and unaltered
-    (BACKUP_DAMAGED): only then is the last piece out.
+    1. One of ``identities`` is a recipient (KIT_KEY_WRONG). 2. It is a complete and unaltered file of age
+    (BACKUP_DAMAGED); the last piece is written only then.
     """
     library = age()
     keys = [library.x25519.Identity.from_str(one.reveal().decode("ascii")) for one in identities]
@@ -137,7 +137,7 @@ def make_identity() -> tuple[SecretBytes, str]:
 
 
 def parse_identities(data: bytes) -> tuple[SecretBytes, ...]:
-    """Return the identities in a file that `age-keygen` wrote; raises KIT_KEY_UNUSABLE, quoting nothing."""
+    """Return the identities in a file of `age-keygen`; raises KIT_KEY_UNUSABLE without quoting the file."""
     lines = [line.strip() for line in data.decode("ascii", "replace").splitlines()]
     texts = [line for line in lines if line and not line.startswith("#")]
     if not texts or len(texts) > _MAX_RECIPIENTS or not all(map(_IDENTITY.fullmatch, texts)):
@@ -155,7 +155,7 @@ def _unusable(expected: str) -> KeyServiceError:
     return KeyServiceError(f"expected {expected} got something else", reason=Reason.KIT_KEY_UNUSABLE)
 
 
-# A passphrase that a person types: on any keyboard, and long enough.
+# A passphrase that a person can type on any keyboard, and that is long enough.
 
 MIN_PASSPHRASE = 12
 _MAX_PASSPHRASE = 256
@@ -165,11 +165,12 @@ _PRINTABLE = range(32, 127)
 def require_passphrase(data: bytes) -> SecretBytes:
     """Return ``data`` without the end of its line; raises PASSPHRASE_UNUSABLE.
 
-    Only printable ASCII: another keyboard, or another normal form of the same letter, must not lock its owner out.
+    Only printable ASCII is accepted: another keyboard, or another Unicode normal form of the same letter, must not lock
+    the owner out.
     """
     text = data.removesuffix(b"\n").removesuffix(b"\r")
     if not all(byte in _PRINTABLE for byte in text):
-        raise _passphrase_unusable("printable ASCII characters alone")
+        raise _passphrase_unusable("printable ASCII characters only")
     if not MIN_PASSPHRASE <= len(text) <= _MAX_PASSPHRASE:
         raise _passphrase_unusable(f"{MIN_PASSPHRASE} to {_MAX_PASSPHRASE} characters")
     return SecretBytes(text)

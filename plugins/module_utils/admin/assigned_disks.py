@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which id the cluster assigned to which machine's disk, written beside the machine's identity. Pure.
+"""Record the disk id that the cluster assigned to each machine, in the host variables of the site. Pure.
 
-A disk's key is derived from its id, and when a cluster is down nobody can ask it: so the site has to know, and by its
-files the recovery kit. The id is the key service's word in the identity's status, never what a machine says of itself.
+A disk's key is derived from its id, and a cluster that is down cannot be read. So the site stores the ids, and with
+its files the recovery kit has them. The key service writes the id into the identity's status; what a machine reports
+is never used.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _HEADER = b"---\n# Written by attested.kubernetes.node: which id the cluster ass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedDisk:
-    """What the site says of one node's disk (empty: nothing), and what it says from now on."""
+    """The disk id of one node as the site has it (empty: none), and as the cluster assigned it."""
 
     node: str
     before: str
@@ -38,18 +39,18 @@ class AssignedDisk:
 
     @property
     def exchanged(self) -> str:
-        """Return what a person should know where the site said another id; else nothing."""
+        """Return a message for the admin if the site had another id, else an empty text."""
         if self.before in {"", self.disk.uuid}:
             return ""
-        return f"the site said disk {self.before} of {self.node}, the cluster assigned {self.disk.uuid}"
+        return f"the site had the disk {self.before} of {self.node}, the cluster assigned {self.disk.uuid}"
 
 
 def plan_disks(nodes: Iterable[InventoryNode], identities: Iterable[Mapping[str, Any]]) -> tuple[AssignedDisk, ...]:
-    """Return each node to whose machine the cluster assigned a disk; ``identities`` as `policy_record` has them.
+    """Return each node whose machine has an assigned disk; ``identities`` are those of `policy_record`.
 
-    A machine without a disk in the cluster is left as the site has it: it may have taken over that of the machine
-    before it. Raises IDENTITY_AMBIGUOUS for two ids of one machine, SITE_INVENTORY for two nodes with one disk, which
-    would have the one get the other's key.
+    A machine without a disk in the cluster stays as the site has it: it may have taken over the disk of the machine
+    before it. Raises IDENTITY_AMBIGUOUS for two ids of one machine, and SITE_INVENTORY for two nodes with one disk,
+    because each would get the other's key.
     """
     known = _by_key(identities)
     every = tuple(nodes)
@@ -63,7 +64,7 @@ def plan_disks(nodes: Iterable[InventoryNode], identities: Iterable[Mapping[str,
 
 
 def is_disk_id(text: str) -> bool:
-    """Say whether ``text`` is a disk id in its one spelling."""
+    """Return whether ``text`` is a disk id in canonical form."""
     try:
         DiskId(text)
     except Refusal:
@@ -72,7 +73,7 @@ def is_disk_id(text: str) -> bool:
 
 
 def require_own_disks(disks: Mapping[str, str]) -> None:
-    """Raise SITE_INVENTORY where two nodes (name to disk id, empty without one) have one disk."""
+    """Raise SITE_INVENTORY if two nodes have one disk; ``disks`` maps a node to its disk id, empty without one."""
     owners: dict[str, str] = {}
     for node, disk in disks.items():
         owner = owners.setdefault(disk, node) if disk else node
@@ -84,14 +85,14 @@ def require_own_disks(disks: Mapping[str, str]) -> None:
 
 
 def disk_in(text: bytes, *, place: str) -> str:
-    """Return the disk id in a file of host variables, empty where it says none; raises SITE_INVENTORY."""
+    """Return the disk id in a file of host variables, empty if it has none; raises SITE_INVENTORY."""
     return str(variables_in(text, place=place).get(VARIABLE) or "")
 
 
 def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
-    """Return a file of host variables that says ``disk``, all else as it stands; b"" is a file that is not there yet.
+    """Return a file of host variables with ``disk``, otherwise unchanged; b"" is a file that does not exist yet.
 
-    Raises SITE_INVENTORY where that cannot be said by a line of its own, naming the line to write by hand.
+    Raises SITE_INVENTORY with the line to write by hand if the variable cannot be a line of its own.
     """
     before = variables_in(text, place=place)
     if before.get(VARIABLE) == disk.uuid:
@@ -112,7 +113,7 @@ def _by_key(identities: Iterable[Mapping[str, Any]]) -> dict[str, DiskId]:
         disk = known.setdefault(key, DiskId(told))
         if disk.uuid != told:
             raise PolicyError(
-                f"expected one disk of the machine {key}, the control planes say {disk.uuid} and {told}",
+                f"expected one disk of the machine {key}, the control planes report {disk.uuid} and {told}",
                 reason=Reason.IDENTITY_AMBIGUOUS,
             )
     return known
@@ -124,7 +125,7 @@ def _lines(text: bytes) -> list[bytes]:
 
 
 def variables_in(text: bytes, *, place: str) -> dict[str, Any]:
-    """Return what a file of host variables says; raises SITE_INVENTORY."""
+    """Return the variables in a file of host variables; raises SITE_INVENTORY."""
     try:
         found = load_document(text)
     except ValueError as error:
@@ -138,14 +139,14 @@ def _unusable(place: str, expected: str) -> SiteError:
     return SiteError(f"expected {expected} in {place}, got something else", reason=Reason.SITE_INVENTORY)
 
 
-# Which nodes of an inventory are recovered, by which disk: control planes first. Pure.
+# The nodes of an inventory to recover and their disks, control planes first. Pure.
 #
-# Who is not admitted has no place in the cluster, so nothing is sent to it and its silence is no failure.
+# A machine that is not admitted is no node of the cluster: no key is sent to it, and its silence is no failure.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node that is to be recovered; ``disk`` is None where nobody wrote down which one was assigned to it."""
+    """A node to recover; ``disk`` is None if neither the site nor the kit has its disk id."""
 
     name: str
     role: Role
@@ -154,16 +155,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """The nodes in their order, and who of those that were named is left out, each with the reason in words."""
+    """The nodes to recover, in order, and each named node that is left out with the reason in words."""
 
     candidates: tuple[Candidate, ...]
     left_out: Mapping[str, str]
 
 
 def make_roster(names: Iterable[str], nodes: Iterable[InventoryNode], files: Mapping[str, bytes]) -> Roster:
-    """Return whom of ``names`` to recover; ``files`` are the site's own in a recovery kit, for ids that the site lacks.
+    """Return the nodes of ``names`` to recover; ``files`` are a recovery kit's, for ids that the site does not have.
 
-    Raises SITE_INVENTORY for a name that is no node, where nobody is left, and for two nodes with one disk.
+    Raises SITE_INVENTORY for a name that is no node, if no node is left, and for two nodes with one disk.
     """
     known = {one.name: one for one in nodes}
     wanted = sorted(set(names))
@@ -192,7 +193,7 @@ def _kept(name: str, files: Mapping[str, bytes]) -> str:
 
 def _left_out(node: InventoryNode) -> str:
     if node.ek_sha256 is None:
-        return "nobody enrolled its machine"
+        return "its machine is not enrolled"
     return "" if node.admission is Admission.APPROVED else f"its machine is {node.admission.value}"
 
 

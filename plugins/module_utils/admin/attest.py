@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The admin's machine asks a node for evidence over ssh and judges it: enrol, verify, init.
+"""Request evidence from a node over ssh and judge it on the admin's machine: enrol, verify, init.
 
-The site is the verifier: it makes the challenge, the node answers, and only what the verification returns is used.
+The admin's machine is the verifier: it makes the challenge, the node answers, and only verified results are used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOCK_REGISTER = 15
 
 
 class NodePort(Protocol):
-    """The way to one node; the Ansible side gives one that runs the module ``attestation_info`` there."""
+    """The connection to one node; the Ansible side implements it by the module ``attestation_info``."""
 
     def identify(self, purpose: Purpose) -> bytes:
         """Return the node's ``attested.v1.ChallengeRequest``."""
@@ -45,7 +45,7 @@ class NodePort(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Testimony:
-    """What came back: ``attested.v1.Binding``, ``attested.v1.EventLogs``, and the handle of an answer that waits."""
+    """A node's answer: ``attested.v1.Binding``, ``attested.v1.EventLogs``, and the handle of an open answer (init)."""
 
     binding: bytes
     event_logs: bytes
@@ -66,7 +66,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
-    """This side of the exchanges of one cluster: its id (32 bytes), its demands, its clock and random numbers."""
+    """Verifies nodes of one cluster: its id (32 bytes), the demands, a clock and random numbers."""
 
     cluster_id: bytes
     demands: Demands
@@ -74,18 +74,18 @@ class Verifier:
     random: Random
 
     def enroll(self, port: NodePort, *, registers: Iterable[int] = DEFAULT_REGISTERS) -> VerifiedMachine:
-        """Return the machine behind ``port``: which TPM, what it booted; no policy is asked.
+        """Return the machine behind ``port``, its TPM and its boot, without a policy.
 
-        ``registers`` are quoted beside the node lock's: all that is to be learned from, or read.
+        ``registers`` are quoted in addition to the node lock's.
         """
         return self._machine(self._ask(port, Purpose.ENROLL, tuple(sorted({*registers, _LOCK_REGISTER}))))
 
     def second_key(self, port: NodePort, machine: VerifiedMachine) -> VerifiedMachine:
-        """Return the same ``machine`` as the other endorsement key of its TPM shows it; ``port`` speaks for that key.
+        """Return the same ``machine``, proven with the other endorsement key of its TPM; ``port`` uses that key.
 
-        One attestation key, of one run of the TPM, opens a credential under each of both keys (AK_MISMATCH,
-        TPM_RESET_BETWEEN, ACTIVATION_NOT_PROVEN), and the other one is another one (EK_SECOND_REPEATED). The caller
-        owes that somebody vouches for it: `enrolment.chip_keys`.
+        One attestation key, without a reset of the TPM between, activates a credential under each of both keys
+        (AK_MISMATCH, TPM_RESET_BETWEEN, ACTIVATION_NOT_PROVEN), and the two keys differ (EK_SECOND_REPEATED). The
+        caller must check that the second key is vouched for: `enrolment.chip_keys`.
         """
         asked = self._ask(port, Purpose.ENROLL, tuple(sorted(machine.quote.pcrs)))
         second = self._machine(asked, earlier=machine.quote)
@@ -110,7 +110,7 @@ class Verifier:
     def verify(self, port: NodePort, *, purpose: Purpose, node: str, policy: PolicyInForce) -> tuple[VerifiedNode, str]:
         """Return the node behind ``port``, judged by ``policy``, and the handle of its answer (init only).
 
-        Raises NODE_NAME_MISMATCH where the TPM is enrolled for another node than the one that was asked for.
+        Raises NODE_NAME_MISMATCH if the TPM is enrolled for another node than ``node``.
         """
         selection = register_selection(policy.profiles(), lock_register=_LOCK_REGISTER)
         asked = self._ask(port, purpose, selection)

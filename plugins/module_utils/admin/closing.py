@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ways to close a kit and to open it: a passphrase, age recipients, a key in a PKCS#11 token.
+"""Encrypt and decrypt a kit: with a passphrase, to age recipients, or with a key in a PKCS#11 token.
 
-A kit for recipients is a file of age itself (`age -d` opens it), the others are `envelope`.
+A kit for recipients is a file of age (`age -d` decrypts it); the other kits are files of `envelope`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _MAX_RSA_BITS = 8192
 
 
 class Token(Protocol):
-    """A PKCS#11 token that is open for its owner."""
+    """A PKCS#11 token after the login."""
 
     def unwrap(self, facts: TokenFacts) -> SecretBytes:
-        """Return the file key; raises KIT_KEY_WRONG where the token lacks the key of ``facts``."""
+        """Return the file key; raises KIT_KEY_WRONG if the token does not have the key of ``facts``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one guess of a passphrase costs: memory in KiB, passes, lanes (RFC 9106)."""
+    """The Argon2id cost of one guess of a passphrase: memory in KiB, passes, lanes (RFC 9106)."""
 
     memory_kib: int = 256 << 10
     passes: int = 4
@@ -57,7 +57,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """How to close a kit: exactly one of the three; ``token_key`` is an RSA public key in PEM."""
+    """How to encrypt a kit: exactly one of the three; ``token_key`` is an RSA public key in PEM."""
 
     passphrase: SecretBytes | None = field(default=None, repr=False)
     recipients: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Lock:
     cost: Cost = Cost()
 
     def binding(self) -> SecretBytes:
-        """Return what closes the kit as bytes, secrets included: another lock has others."""
+        """Return bytes that differ for different locks; they include the passphrase."""
         cost = self.cost
         stretched = f"{cost.memory_kib} {cost.passes} {cost.lanes}".encode("ascii")
         passphrase = self.passphrase.reveal() if self.passphrase is not None else b""
@@ -75,7 +75,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitKeys:
-    """What the opener has; ``identities`` are lines ``AGE-SECRET-KEY-1…``."""
+    """The keys to decrypt a kit; ``identities`` are lines ``AGE-SECRET-KEY-1…``."""
 
     passphrase: SecretBytes | None = field(default=None, repr=False)
     identities: tuple[SecretBytes, ...] = field(default=(), repr=False)
@@ -83,7 +83,7 @@ class KitKeys:
 
 
 def close_kit(kit: Kit, lock: Lock, *, random: Random) -> bytes:
-    """Return the file of ``kit`` under ``lock``; raises KIT_KEY_UNUSABLE for a recipient or token key that is none."""
+    """Return the file of ``kit`` under ``lock``; raises KIT_KEY_UNUSABLE for a malformed recipient or token key."""
     kit.require_whole()
     content = kit.to_bytes()
     if lock.recipients:
@@ -95,9 +95,9 @@ def close_kit(kit: Kit, lock: Lock, *, random: Random) -> bytes:
 
 
 def describe_kit(data: bytes) -> dict[str, str]:
-    """Return what the file says of itself to anybody, in words; raises as `read_envelope` does."""
+    """Return what is readable in the file without a key, in words; raises as `read_envelope` does."""
     if data.startswith(MAGIC):
-        return {"closed by": "recipients of age; the cluster is told once it is open"}
+        return {"closed by": "recipients of age; the cluster is readable after decryption only"}
     envelope = read_envelope(data)
     return {"closed by": _ways(envelope), "cluster id": envelope.cluster_id.hex()}
 
@@ -105,10 +105,10 @@ def describe_kit(data: bytes) -> dict[str, str]:
 def open_kit(data: bytes, keys: KitKeys, *, expected: bytes = b"") -> Kit:
     """Return the kit of the file ``data``.
 
-    1. It is a whole file of this version (`read_envelope`). 2. It is of the cluster ``expected``, where one is
-    (KIT_OTHER_CLUSTER). 3. The opener has that kind of key, and it is the right one (KIT_KEY_WRONG).
-    4. Nobody altered it (KIT_DAMAGED). 5. Its content is a kit of one cluster (`Kit.from_bytes`),
-    the one that its lines name (KIT_DAMAGED).
+    1. It is a complete file of this version (`read_envelope`). 2. It is of the cluster ``expected``, if given
+    (KIT_OTHER_CLUSTER). 3. ``keys`` has a key of the right kind, and it is the right one (KIT_KEY_WRONG).
+    4. The file is unaltered (KIT_DAMAGED). 5. Its content is a kit of one cluster (`Kit.from_bytes`), the same one that
+    its public lines name (KIT_DAMAGED).
     """
     if data.startswith(MAGIC):
         if len(data) > MAX_FILE_BYTES:
@@ -161,7 +161,7 @@ def _new_file_key(lock: Lock, random: Random) -> tuple[SecretBytes, PassphraseFa
 
 
 def oaep() -> asymmetric.padding.OAEP:
-    """Return the padding of a wrapped file key: OAEP with SHA-1, the one that every token has (ADR 0031)."""
+    """Return the padding of a wrapped file key: OAEP with SHA-1, which every token supports (ADR 0031)."""
     digest = hashes.SHA1()  # OAEP needs no resistance to collisions
     return padding.OAEP(mgf=padding.MGF1(digest), algorithm=digest, label=None)
 

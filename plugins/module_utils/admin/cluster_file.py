@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""cluster.yml: what of a cluster may be public, written by secrets, read by every play that seals or verifies."""
+"""cluster.yml: the public facts of a cluster, written by `secrets`, read by every play that seals or verifies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEADER = "---\n# Written by attested.kubernetes.secrets. Public; commit it. Eve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyMark:
-    """The policy that the site signed last: generation, digest of its content (hex), all keys ever revoked."""
+    """The last policy that the site signed: generation, digest of its content (hex), all keys ever revoked."""
 
     generation: int = 0
     content_sha256: str = ""
@@ -154,7 +154,7 @@ def _is_pem(value: Any) -> bool:
     return isinstance(value, str) and value.isascii() and value.startswith("-----BEGIN ")
 
 
-def _block_dumper() -> Any:  # made on first use: PyYAML may be absent where this file is imported
+def _block_dumper() -> Any:  # made on first use, because PyYAML may be missing on a machine that imports this file
     class Dumper(yaml.SafeDumper):
         """Writes texts of several lines as blocks."""
 

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was delivered, said beside the machine: an EK's certificate, its public key, or a list of machines.
+"""Read the delivered endorsement keys: an EK certificate, a public key, or a list of machines.
 
 Such a file says which endorsement key a machine must prove; it proves nothing by itself. A list is YAML (serial number
 to hash), CSV, the answers of a Keylime registrar, or resources of Redfish (DMTF DSP2046: Chassis, TrustedComponent,
-Certificate). In each a machine has one key, under the serial number or the UUID that its makers or agents gave it.
+Certificate). Each machine has one key in it, under the serial number of its maker or the UUID of its agent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CHASSIS = re.compile(r"(/redfish/v1/Chassis/[^/]+)/TrustedComponents/[^/]+/Cert
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The endorsement key (SHA-256 of its SubjectPublicKeyInfo, hex) that a file names, and how that is recorded."""
+    """The endorsement key in a file (SHA-256 of its SubjectPublicKeyInfo, hex), and the label that is recorded."""
 
     ek_sha256: str
     label: str
@@ -54,7 +54,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a list has for one machine, read when somebody asks: one wrong entry spoils no other.
+    """A list's entry for one machine, parsed only when it is used, so that a malformed entry affects no other.
 
     ``form``: a hash, a certificate (PEM or base64 of DER), or a public area (base64 of TPM2B_PUBLIC, or PEM).
     """
@@ -65,13 +65,13 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryList:
-    """A list of machines: its ``name`` for people, and the entries by serial number."""
+    """A list of machines: its ``name`` for messages, and the entries by serial number."""
 
     name: str
     entries: Mapping[str, _Entry]
 
     def find(self, serial: str) -> Delivered:
-        """Return the key of one machine; raises `SiteError` EK_SOURCE_UNUSABLE where none can be read."""
+        """Return the key of one machine; raises `SiteError` EK_SOURCE_UNUSABLE if none can be read."""
         if serial not in self.entries:
             raise _unusable(f"the serial number {serial!r}", self.name, f"{len(self.entries)} others")
         if not serial.isprintable():
@@ -81,7 +81,7 @@ class DeliveryList:
 
 
 def read_delivered(path: str | Path, *, serial: str = "") -> Delivered:
-    """Return the key that a file names for one machine; raises `SiteError` EK_SOURCE_UNUSABLE.
+    """Return the key in a file for one machine; raises `SiteError` EK_SOURCE_UNUSABLE.
 
     A list needs the machine's ``serial``; a certificate or a public key (PEM or DER) is for one machine.
     """
@@ -94,11 +94,11 @@ def read_delivered(path: str | Path, *, serial: str = "") -> Delivered:
 
 
 def read_list(path: str | Path) -> DeliveryList:
-    """Return a list of machines; raises `SiteError` EK_SOURCE_UNUSABLE, also where two machines have one key.
+    """Return a list of machines; raises `SiteError` EK_SOURCE_UNUSABLE, also if two machines have one key.
 
     ``.yml``, ``.yaml``: serial number to hash. ``.csv``: the column serial, and ek_sha256 or ek_certificate.
     ``.json``: the same mapping; a registrar's answer with agents by UUID; resources of Redfish by their @odata.id;
-    or a list of any of these.
+    or a list of such objects.
     """
     file = Path(path)
     suffix, name = file.suffix.lower(), _name(file)
@@ -211,7 +211,7 @@ def _json_rows(data: bytes, name: str) -> Iterator[tuple[str, _Entry]]:
 
 
 def _registrar_rows(results: Any, name: str) -> Iterator[tuple[str, _Entry]]:
-    """Read agents by UUID, each with the key that it proved to the registrar; its certificate proves nothing there."""
+    """Yield agents by UUID with the key that each proved to the registrar, which does not verify certificates."""
     agents = results if isinstance(results, dict) else {"": None}
     for uuid, agent in agents.items():
         if not isinstance(agent, dict) or not isinstance(agent.get(_PUBLIC), str):
@@ -220,9 +220,9 @@ def _registrar_rows(results: Any, name: str) -> Iterator[tuple[str, _Entry]]:
 
 
 def _redfish_rows(resources: Mapping[str, Any], name: str) -> Iterator[tuple[str, _Entry]]:
-    """Read what one BMC has: the serial number of a chassis, and the endorsement certificate of a TPM in it.
+    """Yield the serial number of each chassis of a BMC, with the endorsement certificate of its TPM.
 
-    Of two certificates in one chassis the RSA key's counts, as it does for the TPM's own machine.
+    If a chassis has two certificates, the RSA key's is used, as the machine itself does.
     """
     found: dict[str, list[EkCertificate]] = {}
     for path, resource in resources.items():
@@ -242,7 +242,7 @@ def _redfish_rows(resources: Mapping[str, Any], name: str) -> Iterator[tuple[str
 
 
 def _endorsement(text: str) -> EkCertificate | None:
-    """Return the endorsement certificate in PEM, or in front of its chain; None for a certificate of another kind."""
+    """Return an endorsement certificate (PEM, the first of a chain), None for a certificate of another kind."""
     try:
         first = x509.load_pem_x509_certificate(text.encode())
         return parse_ek_certificate(first.public_bytes(serialization.Encoding.DER))
@@ -255,7 +255,7 @@ def _is_elliptic(one: EkCertificate) -> bool:
 
 
 def _key(data: bytes, name: str) -> tuple[str, bytes]:
-    """Return what a file is and the SubjectPublicKeyInfo in it."""
+    """Return the kind of a file and the SubjectPublicKeyInfo in it."""
     if b"-----BEGIN" in data:
         return _pem(data, name)
     try:

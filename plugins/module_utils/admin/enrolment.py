@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a machine became known: by what an admin said before, by its TPM maker's chain, or on first use (insecure)."""
+"""Decide who vouches for a machine's TPM: the admin, the TPM maker's certificates, or (insecure) its first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_USE = "insecure_first_use"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipKeys:
-    """The endorsement keys of one chip (hex): the one that names the machine, and the other where it is known."""
+    """The endorsement keys of one TPM (hex): the one that names the machine, and the other if it is known."""
 
     ek_sha256: str
     alias: str
@@ -34,7 +34,7 @@ class ChipKeys:
 def known_first(
     machine: VerifiedMachine, second: VerifiedMachine | None, *, before: InventoryNode | None
 ) -> tuple[VerifiedMachine, VerifiedMachine | None]:
-    """Return both, the one that the site names first: a TPM may show another key than it did when it was enrolled."""
+    """Return both, with the site's key of the machine first: a TPM may show another key than at the enrolment."""
     keys = _known_keys(before)
     if second is not None and second.ek_sha256 in keys and machine.ek_sha256 not in keys:
         return second, machine
@@ -49,12 +49,12 @@ def chip_keys(
     others: Iterable[InventoryNode] = (),
     insecure_first_use: bool = False,
 ) -> ChipKeys:
-    """Return the keys of a machine for which somebody vouches (`vouch`); ``second`` proved the other, None: unasked.
+    """Return the keys of a machine that `vouch` accepted; ``second`` proved the other key, None: not requested.
 
-    A machine that the site names keeps that name, whichever key it showed first. A second key must be the one that the
-    site names, if it names one (EK_CHANGED), was never replaced (IDENTITY_REVOKED) and is no key of the ``others``
-    (EK_ALIAS_TAKEN). A new one must be certified by itself, or ``insecure_first_use`` is set (EK_NOT_VOUCHED_FOR): a
-    key that is made in software opens its own challenges, for whatever attestation key.
+    A machine of the site keeps its name, whichever key it showed first. A second key must be the one that the site
+    has, if it has one (EK_CHANGED). A new second key must never have been replaced (IDENTITY_REVOKED), and must be no
+    key of the ``others`` (EK_ALIAS_TAKEN). It needs a certificate of its own, or ``insecure_first_use``
+    (EK_NOT_VOUCHED_FOR), because a software key can activate credentials for any attestation key.
     """
     keys = _known_keys(before)
     name = keys[0] if machine.ek_sha256 in keys else machine.ek_sha256
@@ -81,13 +81,12 @@ def vouch(
     replacing: bool = False,
     delivered: Delivered | None = None,
 ) -> tuple[str, str | None]:
-    """Return how ``machine`` is known, and a warning to show if that is weak.
+    """Return by what ``machine`` is vouched for, and a warning if that is insecure.
 
-    A TPM that the site names already, by either of its keys, must be this one (EK_CHANGED), unless the admin is
-    ``replacing`` the machine, and one that was replaced before never comes back (IDENTITY_REVOKED). Otherwise its
-    certificate chained to a configured authority, or ``insecure_first_use`` is set, or it is refused
-    (EK_NOT_VOUCHED_FOR). Where a file says which TPM was ``delivered``, it must be that one (EK_NOT_AS_DELIVERED), and
-    the file vouches for it.
+    If the site already has a TPM for this host, it must be this one, by either of its keys (EK_CHANGED), unless the
+    admin is ``replacing`` the machine. A TPM that was replaced is never accepted again (IDENTITY_REVOKED). A new TPM
+    needs a certificate chain to a configured authority, or ``insecure_first_use`` (EK_NOT_VOUCHED_FOR). If a file says
+    which TPM was ``delivered``, it must be this one (EK_NOT_AS_DELIVERED), and the file vouches for it.
     """
     if delivered is not None:
         _require_delivered(machine, delivered)
@@ -102,9 +101,10 @@ def vouch(
     if machine.certified is not None:
         return f"{BY_CHAIN} of {machine.certified.label}", None
     if insecure_first_use:
-        return FIRST_USE, f"{machine.ek_sha256} is believed on first use: nobody vouches for this TPM"
+        return FIRST_USE, f"{machine.ek_sha256} is trusted on first use: no authority vouches for this TPM"
     raise Refusal(
-        f"expected somebody to vouch for the TPM {machine.ek_sha256}, nobody does", reason=Reason.EK_NOT_VOUCHED_FOR
+        f"expected an authority that vouches for the TPM {machine.ek_sha256}, got none",
+        reason=Reason.EK_NOT_VOUCHED_FOR,
     )
 
 
@@ -125,7 +125,7 @@ def _require_never_replaced(machine: VerifiedMachine, before: InventoryNode) -> 
 
 
 def _require_unknown(machine: VerifiedMachine, before: InventoryNode) -> None:
-    """Refuse a TPM where the site names another one already."""
+    """Refuse the TPM if the site already has another one for this host."""
     if before.ek_sha256 is not None:
         raise Refusal(
             f"expected the TPM {before.ek_sha256} in {before.name}, found {machine.ek_sha256}",
@@ -134,7 +134,7 @@ def _require_unknown(machine: VerifiedMachine, before: InventoryNode) -> None:
 
 
 def _known_keys(before: InventoryNode | None) -> tuple[str, str]:
-    """Return the two keys that the site names for a host, empty where it names none."""
+    """Return the two keys that the site has for a host, empty if it has none."""
     return (before.ek_sha256 or "", before.ek_alias) if before is not None else ("", "")
 
 
@@ -152,7 +152,7 @@ def _require_new(second: VerifiedMachine, *, before: InventoryNode | None, other
 def _require_certified(second: VerifiedMachine, *, insecure_first_use: bool) -> None:
     if second.certified is None and not insecure_first_use:
         raise Refusal(
-            f"expected a certificate for the second key {second.ek_sha256}, or that the site names it in "
-            "attested_ek_aliases, found neither",
+            f"expected a certificate for the second key {second.ek_sha256}, or its entry in "
+            "attested_ek_aliases of the site, found neither",
             reason=Reason.EK_NOT_VOUCHED_FOR,
         )

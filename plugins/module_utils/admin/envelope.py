@@ -1,22 +1,23 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The text form of a closed kit: lines that say what it is and how it opens, the encrypted content, and an end line.
+"""The text form of an encrypted kit: lines with format and parameters, the encrypted content, and an end line.
 
     attested-kit/v1
     cluster-id: <64 hex digits>
     closed-by: passphrase | token
-    ...what that way needs (`PassphraseFacts`, `TokenFacts`)...
+    ...its parameters (`PassphraseFacts`, `TokenFacts`)...
     key-check: <64 hex digits>
     nonce: <24 hex digits>
     <empty line>
     <base64 in lines of 76>
     end: <SHA-256 over all before this line, 64 hex digits>
 
-A file key (32 bytes) comes from the passphrase or from the token. From it come, by HKDF-SHA256 with an info of product,
-purpose, version and cluster id, a body key and the key check, 32 bytes each. The content is encrypted by AES-256-GCM
-under the body key; all lines above it are authenticated with it. The key check tells a wrong passphrase from damage,
-and no file opens under two keys. The end line is no seal: it only finds accidents before a passphrase is asked for.
+A file key (32 bytes) comes from the passphrase or from the token. HKDF-SHA256 with an info of product, purpose, version
+and cluster id derives a body key and the key check from it, 32 bytes each. The content is encrypted by AES-256-GCM
+under the body key; all lines above it are authenticated with it. The key check distinguishes a wrong passphrase from
+damage, and no file opens under two keys. The end line authenticates nothing: it finds accidental damage before the
+passphrase is requested.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassphraseFacts:
-    """How Argon2id stretches the passphrase: memory in KiB, passes, lanes, and a salt of 16 bytes."""
+    """The Argon2id parameters of the passphrase: memory in KiB, passes, lanes, and a salt of 16 bytes."""
 
     memory_kib: int
     passes: int
@@ -64,7 +65,7 @@ class PassphraseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFacts:
-    """Which key of a token opens: SHA-256 of its SubjectPublicKeyInfo, and the file key encrypted to it."""
+    """The token's key: SHA-256 of its SubjectPublicKeyInfo, and the file key encrypted to it."""
 
     key_sha256: bytes
     wrapped: bytes
@@ -72,7 +73,7 @@ class TokenFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """A closed kit as it was read: whole by its end line, and not yet opened. ``head`` is all above the content."""
+    """An encrypted kit with a matching end line, not yet decrypted. ``head`` is all above the content."""
 
     cluster_id: bytes
     facts: PassphraseFacts | TokenFacts
@@ -85,7 +86,7 @@ class Envelope:
 def seal_envelope(
     content: bytes, *, cluster: bytes, facts: PassphraseFacts | TokenFacts, file_key: SecretBytes, nonce: bytes
 ) -> bytes:
-    """Return the file; ``cluster`` is the cluster id, ``nonce`` 12 bytes that were never used with ``file_key``."""
+    """Return the file; ``cluster`` is the cluster id, ``nonce`` 12 bytes that are used once with ``file_key``."""
     body_key, check = _derive(file_key, cluster)
     values = {"cluster-id": cluster.hex(), **_shown(facts), "key-check": check.hex(), "nonce": nonce.hex()}
     lines = [FORMAT, *(f"{name}: {value}" for name, value in values.items())]
@@ -98,11 +99,12 @@ def seal_envelope(
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Return what ``data`` is, unopened.
+    """Return the envelope in ``data``, not yet decrypted.
 
     1. It is short enough and begins as a kit of this version (KIT_MALFORMED, FILE_VERSION_UNKNOWN). 2. It has its end
-    (KIT_DAMAGED), and that is of the bytes before it (KIT_DAMAGED). 3. Its lines are ours, in order, each within its
-    bounds, so that nobody makes us work for hours (KIT_MALFORMED). 4. The rest is base64 (KIT_MALFORMED).
+    line (KIT_DAMAGED), with the digest of the bytes before it (KIT_DAMAGED). 3. It has the expected lines, in order,
+    each within its limits, so that no file costs hours of Argon2id (KIT_MALFORMED). 4. The rest is base64
+    (KIT_MALFORMED).
     """
     if len(data) > MAX_FILE_BYTES:  # 1
         raise malformed(f"at most {MAX_FILE_BYTES} bytes as a kit")
@@ -131,7 +133,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def open_envelope(envelope: Envelope, file_key: SecretBytes) -> SecretBytes:
-    """Return the content; raises KIT_KEY_WRONG where ``file_key`` is another, KIT_DAMAGED where it is altered."""
+    """Return the content; raises KIT_KEY_WRONG for another ``file_key``, KIT_DAMAGED if the file was altered."""
     body_key, check = _derive(file_key, envelope.cluster_id)
     if not hmac.compare_digest(check, envelope.key_check):
         raise KeyServiceError("expected the key of this kit, got another one", reason=Reason.KIT_KEY_WRONG)
@@ -142,7 +144,7 @@ def open_envelope(envelope: Envelope, file_key: SecretBytes) -> SecretBytes:
 
 
 def damaged(expected: str) -> KeyServiceError:
-    """Return the refusal of a kit that is not as it was written."""
+    """Return the refusal of an altered kit."""
     return KeyServiceError(f"expected {expected}, the kit was altered", reason=Reason.KIT_DAMAGED)
 
 
@@ -193,7 +195,7 @@ def _is_good(name: str, value: str) -> bool:
         least, most = _COSTS[name]
         return re.fullmatch(r"[1-9][0-9]{0,8}", value) is not None and least <= int(value) <= most
     if name not in _HEXADECIMAL:
-        return True  # closed-by, which chose the fields
+        return True  # closed-by selected the fields above
     digits = _HEXADECIMAL[name]
     good = re.fullmatch(r"([0-9a-f]{2})+", value) is not None
     return good and (len(value) == digits if digits else len(value) <= _MAX_WRAPPED_DIGITS)

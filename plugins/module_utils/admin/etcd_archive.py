@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A backup of etcd as a file: what it says of itself, then the snapshot, encrypted to recipients of age.
+"""A backup of etcd as a file: a manifest, then the snapshot, encrypted to recipients of age.
 
     file = age(manifest as one line of JSON ‖ newline ‖ snapshot)
 
-`age -d` opens it without this program. A snapshot does not have to fit into memory: nothing here reads it whole.
+`age -d` decrypts it without this program. A snapshot need not fit into memory: it is processed in pieces.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _KEY_NAME = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a backup says of itself; nothing in it is secret.
+    """The manifest of a backup; nothing in it is secret.
 
-    ``policy_generation`` is that of the policy in the snapshot. ``authorities``: the names of the CAs' keys that the
+    ``policy_generation`` is that of the policy in the snapshot. ``authorities``: the names of the CA keys that the
     control plane trusted then. ``size`` and ``sha256`` are those of the snapshot.
     """
 
@@ -69,11 +69,11 @@ class Manifest:
 
     @property
     def file_name(self) -> str:
-        """The name of the backup's file, by which files are in the order of time."""
+        """The name of the backup's file; names sort by time."""
         return f"etcd-{self.taken.replace('-', '').replace(':', '')}.age"
 
     def values(self) -> dict[str, Any]:
-        """Return plain values, as `parse_manifest` takes them."""
+        """Return the fields as `parse_manifest` reads them."""
         return {"format": FORMAT, **asdict(self)}
 
     def to_line(self) -> bytes:
@@ -81,9 +81,9 @@ class Manifest:
         return json.dumps(self.values(), sort_keys=True).encode("ascii") + b"\n"
 
     def require_cluster(self, cluster_id: bytes, authorities: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Raise BACKUP_OTHER_CLUSTER unless it is of this cluster, and where given of these CAs; all findings at once.
+        """Raise BACKUP_OTHER_CLUSTER with all findings unless it is of this cluster and, if given, of these CAs.
 
-        A CA is the same while one of its keys is: during a rotation there are two.
+        A CA matches if one of its keys does, because during a rotation there are two.
         """
         wrong = []
         if self.cluster_id != cluster_id.hex():
@@ -131,10 +131,10 @@ def pack(manifest: Manifest, snapshot: Path, target: Path, recipients: Sequence[
 def unpack(
     path: Path, target: IO[bytes] | None, identities: Sequence[SecretBytes], *, begin: Callable[[Manifest], None]
 ) -> Manifest:
-    """Write the snapshot of the backup ``path`` to ``target``, where one is, and return the manifest.
+    """Write the snapshot of the backup ``path`` to ``target``, if given, and return the manifest.
 
-    ``begin`` sees the manifest before any byte of the snapshot, and may refuse it. Raises as `open_stream` and
-    `parse_manifest` do, BACKUP_DAMAGED for another snapshot than the manifest's, FILE_UNUSABLE.
+    ``begin`` receives the manifest before any byte of the snapshot is written, and may refuse it. Raises as
+    `open_stream` and `parse_manifest` do, BACKUP_DAMAGED for another snapshot than the manifest's, FILE_UNUSABLE.
     """
     sink = OpenedBackup(target, begin)
     try:
@@ -152,10 +152,10 @@ def unpack(
 def hand_on(
     path: Path, target: Path, identities: Sequence[SecretBytes], *, begin: Callable[[Manifest], None]
 ) -> tuple[Manifest, SecretBytes]:
-    """Encrypt the backup ``path`` again, to an identity of its own, as the file ``target``; return that identity.
+    """Encrypt the backup ``path`` again, to a new identity, as the file ``target``; return that identity.
 
-    So the identity of the recovery kit stays here, and the content is in clear in memory only, piece by piece. Raises
-    as `unpack` does.
+    So the identity of the recovery kit stays on this machine, and the content is in clear only in memory, piece by
+    piece. Raises as `unpack` does.
     """
     identity, recipient = make_identity()
     read_end, write_end = os.pipe()
@@ -170,7 +170,7 @@ def hand_on(
 
                 manifest = unpack(path, pipe, identities, begin=forward)
         except (OSError, SystemFault):
-            closing.result()  # raises the cause where it is on the other end of the pipe
+            closing.result()  # raises the cause if it is at the other end of the pipe
             raise
         closing.result()
     return manifest, identity
@@ -186,13 +186,13 @@ def digest_of(path: Path) -> str:
 
 
 def surplus(names: Iterable[str], *, keep: int, pattern: re.Pattern[str] = _FILE) -> tuple[str, ...]:
-    """Return which backups go so that the ``keep`` newest stay; what has another name is no backup of ours."""
+    """Return the backups to remove, so that the ``keep`` newest stay; files with other names are ignored."""
     ours = sorted(name for name in names if pattern.fullmatch(name))
     return tuple(ours[: max(0, len(ours) - keep)])
 
 
 class _Joined:
-    """One source out of a line and a file."""
+    """One source made of a line and a file."""
 
     def __init__(self, line: bytes, rest: IO[bytes]) -> None:
         self._pieces = self._of(line, rest)
@@ -213,10 +213,10 @@ class _Joined:
 
 
 class OpenedBackup:
-    """Takes an opened backup as it comes; what is wrong is kept and raised at the end, and nothing follows it."""
+    """The sink of a decrypted backup; it stores the first error, drops what follows, and raises at the end."""
 
     def __init__(self, out: IO[bytes] | None, begin: Callable[[Manifest], None]) -> None:
-        """Keep where the snapshot goes, and who sees the manifest before it."""
+        """Write the snapshot to ``out``, after ``begin`` received the manifest."""
         self._out = out
         self._begin = begin
         self._line = b""
@@ -226,7 +226,7 @@ class OpenedBackup:
         self.error: AttestedError | None = None
 
     def write(self, data: bytes, /) -> int:
-        """Take the next piece, which may end anywhere."""
+        """Process the next piece, which may end anywhere."""
         if self.error is None:
             try:
                 self._take(bytes(data))
@@ -237,10 +237,10 @@ class OpenedBackup:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no data is buffered."""
 
     def finish(self) -> Manifest:
-        """Return the manifest, whose snapshot was taken; raises what was wrong."""
+        """Return the manifest after the whole snapshot was written; raises the stored error."""
         if self.error is not None:
             raise self.error
         if self._manifest is None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine gives an admin: after its init a kubeconfig without a key, later a certificate. Pure.
+"""Check the access that a machine gives an admin: a kubeconfig without a key after init, later certificates. Pure.
 
-Only the cluster's CA and the certificate are taken from it; where the cluster is reached, the site says.
+Only the cluster's CA and the certificate are used; the site defines the address of the cluster.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _SECRET = b"PRIVATE KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAccess:
-    """The cluster's CA, or both in a rotation, and the admin's certificate, in PEM."""
+    """The cluster's CA (two during a rotation), and the admin's certificate, in PEM."""
 
     cluster_ca: bytes
     certificate: bytes
 
 
 def accept_access(data: bytes, *, request: bytes, now: datetime) -> GivenAccess:
-    """Return what the kubeconfig ``data`` gives whoever sent ``request`` (PEM); raises `Refusal`.
+    """Return the access in the kubeconfig ``data``, issued for ``request`` (PEM); raises `Refusal`.
 
     1. It is YAML of at most 64 KiB with one cluster and one user. INIT_KUBECONFIG_MALFORMED
-    2. The user has a certificate and nothing else, and no key stands anywhere. INIT_KUBECONFIG_HOLDS_KEY
+    2. The user has a certificate and nothing else, and the file has no private key. INIT_KUBECONFIG_HOLDS_KEY
     3. CA and certificate are one certificate each. INIT_KUBECONFIG_MALFORMED
     4. The certificate is for the key of ``request``. INIT_CERTIFICATE_FOREIGN
-    5. It is the admin's, signed by that CA, and has not ended. INIT_CERTIFICATE_UNUSABLE
+    5. It is the admin's, signed by that CA, and has not expired. INIT_CERTIFICATE_UNUSABLE
     """
     cluster, user = _entries(data)  # 1
     if set(user) - {_CERTIFICATE} or _SECRET in data:  # 2
@@ -55,16 +55,17 @@ def accept_access(data: bytes, *, request: bytes, now: datetime) -> GivenAccess:
 
 
 def accept_authorities(data: bytes) -> bytes:
-    """Return the CAs of a cluster in PEM and nothing around them; raises INIT_KUBECONFIG_MALFORMED."""
+    """Return only the CA certificates in ``data``, in PEM; raises INIT_KUBECONFIG_MALFORMED."""
     return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in _loaded(data, _CA))
 
 
 def accept_certificate(
     given: GivenAccess, *, request: bytes, user: str, groups: Sequence[str], now: datetime
 ) -> GivenAccess:
-    """Return the certificate that a control plane gives whoever sent ``request`` (PEM); raises `Refusal`.
+    """Return the certificate that a control plane issued for ``request`` (PEM); raises `Refusal`.
 
-    As steps 3 to 5 of `accept_access`, but for ``user`` and exactly these ``groups``, and by the first of several CAs.
+    Like steps 3 to 5 of `accept_access`, but for ``user`` and exactly these ``groups``, signed by the first of several
+    CAs.
     """
     authorities = _loaded(given.cluster_ca, _CA)
     leaf, *others = _loaded(given.certificate, _CERTIFICATE)
@@ -129,7 +130,7 @@ def _loaded(data: bytes, name: str) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(data)
         for one in found:
-            _parsed = (one.public_key(), one.subject, one.not_valid_after_utc)  # each is read when it is asked for
+            _parsed = (one.public_key(), one.subject, one.not_valid_after_utc)  # reads and checks each field
     except unreadable() as error:
         raise _malformed(f"expected a certificate in PEM as {name}, got something else") from error
     return found
@@ -146,10 +147,12 @@ def _require_usable(leaf: x509.Certificate, ca: x509.Certificate, now: datetime,
     try:
         leaf.verify_directly_issued_by(ca)
     except (ValueError, TypeError, exceptions.InvalidSignature) as error:
-        raise _unusable("expected a certificate of the cluster CA beside it, got one of another issuer") from error
+        raise _unusable(
+            "expected a certificate of the cluster CA in the same answer, got one of another issuer"
+        ) from error
     names = [str(one.value) for one in leaf.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
     if names != [user]:
-        raise _unusable(f"expected a certificate for {user}, got one for {', '.join(names)[:100] or 'nobody'!r}")
+        raise _unusable(f"expected a certificate for {user}, got one for {', '.join(names)[:100] or 'no user'!r}")
     if leaf.not_valid_after_utc <= now:
         raise _unusable(
             f"expected a certificate that is good at {now:%Y-%m-%dT%H:%M:%SZ}, got one until {leaf.not_valid_after_utc}"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identities as the site knows them: a role from the inventory's group, a TPM from host_vars."""
+"""The identities of a site: the role comes from the inventory's group, the TPM from host_vars."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 class InventoryNode:
     """One host of the group ``nodes``; ``ek_sha256`` (64 hex digits) is None until enroll wrote it.
 
-    ``known_by``: where nothing says it of a key, an admin wrote it there, as the machine's console shows it.
-    ``replaced`` are the machines that were this node before, by their endorsement keys: revoked, and none comes back.
-    ``aliases``: endorsement key to the second key of its chip, of this machine and of those.
-    ``addresses``: where the other nodes reach it; none unless certificates of its kubelet are to name them.
-    ``disk``: the id that the cluster assigned to its disk, empty until one is known.
+    ``known_by``: by what the TPM is vouched for; the console fingerprint if an admin wrote only the key.
+    ``replaced`` are the endorsement keys of the machines that were this node before; they are revoked for good.
+    ``aliases``: endorsement key to the second key of its TPM, of this machine and of the replaced ones.
+    ``addresses``: addresses for the other nodes; empty unless the kubelet's certificate must name them.
+    ``disk``: the id that the cluster assigned to its disk, empty until one is assigned.
     """
 
     name: str
@@ -70,7 +70,7 @@ class InventoryNode:
 
     @property
     def ek_alias(self) -> str:
-        """The second key of the machine that is this node now, empty where none is known."""
+        """The second key of the machine that is this node now, empty if none is known."""
         return self.aliases.get(self.ek_sha256 or "", "")
 
     @property
@@ -100,7 +100,7 @@ def read_nodes(
 
 
 def enrolled_identities(nodes: Iterable[InventoryNode]) -> tuple[NodeIdentity, ...]:
-    """Return the identity of every enrolled node; two nodes with one TPM raise IDENTITY_AMBIGUOUS, EK_ALIAS_TAKEN."""
+    """Return the identities of all enrolled nodes; two nodes with one TPM raise IDENTITY_AMBIGUOUS, EK_ALIAS_TAKEN."""
     found: dict[str, NodeIdentity] = {}
     for node in nodes:
         if node.ek_sha256 is None:
@@ -128,8 +128,8 @@ def render_identity_file(
 ) -> bytes:
     """Return host_vars/<node>/identity.yml; ``replaced`` are endorsement keys (hex) of the machines before this one.
 
-    ``aliases``: endorsement key (hex) to the second one of its chip, of this machine and of those. ``disk``: the id
-    that the cluster assigned to its disk, if it has.
+    ``aliases``: endorsement key (hex) to the second key of its TPM, of this machine and of the replaced ones.
+    ``disk``: the id that the cluster assigned to its disk, if any.
     """
     lines = [
         "---",
@@ -151,12 +151,12 @@ def render_identity_file(
 
 
 def require_only_identity(text: bytes, *, place: str) -> None:
-    """Raise SITE_INVENTORY where a file that is written whole says what `render_identity_file` does not."""
+    """Raise SITE_INVENTORY if a file has variables that `render_identity_file` would remove."""
     others = sorted(set(map(str, variables_in(text, place=place))) - _WRITTEN)
     if others:
         raise SiteError(
-            f"expected nothing but the identity in {place}, which is written whole, got {', '.join(others)[:200]}; "
-            "move that into another file beside it",
+            f"expected only the identity in {place}, which is overwritten, got {', '.join(others)[:200]}; "
+            "move these variables into another file of the directory",
             reason=Reason.SITE_INVENTORY,
         )
 
@@ -201,9 +201,9 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
 
 
 def _addresses(host: str, variables: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the node's identity says of its address: by it others know its kubelet, where that has a certificate.
+    """Return the address of the node's identity, which the kubelet's serving certificate names.
 
-    Where the site turned it off nothing is said; where it says nothing, only what can stand in a certificate.
+    Without the variable of the site, only an address that a certificate can name; none if the site turned it off.
     """
     said, address = variables.get(_SERVING), _node_ip(host, variables)
     wanted = _can_be_certified(address) if said is None else str(said).lower() in _TRUE
@@ -215,7 +215,7 @@ def _node_ip(host: str, variables: Mapping[str, Any]) -> str:
 
 
 def _require_own_addresses(nodes: Iterable[InventoryNode]) -> None:
-    """Raise SITE_INVENTORY where two nodes have one address: each could show a certificate for the other."""
+    """Raise SITE_INVENTORY if two nodes have one address: each could show a certificate for the other."""
     owners: dict[str, str] = {}
     for node, address in ((one, address) for one in nodes for address in one.addresses):
         owner = owners.setdefault(address, node.name)
@@ -277,7 +277,7 @@ def _can_be_certified(address: str) -> bool:
 
 
 def _alias_problems(host: str, variables: Mapping[str, Any]) -> list[str]:
-    """Say what is wrong with the second keys: each belongs to a key of this host and is another one."""
+    """Return the problems of the second keys: each must belong to a key of this host, and must be no such key."""
     aliases = variables.get("attested_ek_aliases") or {}
     if not isinstance(aliases, Mapping):
         return [f"expected attested_ek_aliases of {host} as a mapping of keys, got {str(aliases)[:80]!r}"]
@@ -298,7 +298,7 @@ _LIMIT = 4 << 20
 def load_profiles(directory: str | Path, active: Sequence[str]) -> tuple[MeasurementProfile, ...]:
     """Return the profiles that ``active`` names, from the manifests in ``directory``.
 
-    Raises POLICY_EMPTY where none is named, PROFILE_UNKNOWN for a name without manifest, MANIFEST_INVALID.
+    Raises POLICY_EMPTY if none is named, PROFILE_UNKNOWN for a name without manifest, MANIFEST_INVALID.
     """
     if not active:
         raise PolicyError("expected at least one name in attested_profiles, found none", reason=Reason.POLICY_EMPTY)
@@ -314,12 +314,12 @@ def load_profiles(directory: str | Path, active: Sequence[str]) -> tuple[Measure
 
 
 def site_policy(profiles: Iterable[MeasurementProfile], nodes: Iterable[InventoryNode]) -> SitePolicy:
-    """Return the policy that a site says, before and beside a cluster."""
+    """Return the policy of a site, which needs no cluster."""
     return SitePolicy(profiles=profiles, identities=enrolled_identities(nodes))
 
 
 def render_objects(profiles: Iterable[MeasurementProfile], identities: Iterable[NodeIdentity]) -> str:
-    """Return the site's objects as one YAML stream, in the very form that is applied to the cluster."""
+    """Return the site's objects as one YAML stream, in exactly the form that is applied to the cluster."""
     documents = [*map(render_profile, profiles), *map(render_identity, identities)]
     return "".join(map(render_document, documents))
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a recovery kit holds, as one strict JSON document: the content, not how it is closed.
+"""The content of a recovery kit as one strict JSON document, before encryption.
 
-The values that follow from the master secret (measurement secret, seed of the emergency SSH CA, cluster id) are held
-as values of their own, because they stay when the master secret is one day another.
+The values that are derived from the first master secret (measurement secret, seed of the emergency SSH CA, cluster id)
+are stored as well, because they stay the same when the master secret is rotated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = "attested-kit/v1"
 ROTATED_FORMAT = "attested-kit/v2"
-"""Of a cluster whose master secret was rotated: it says which versions there are."""
+"""The format for a cluster whose master secret was rotated: it has the versions."""
 MAX_CONTENT_BYTES = 8 << 20
 
 _MAX_FILES = 5000
@@ -58,10 +58,10 @@ _PUBLIC_FILE = "cluster.yml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """All that brings a cluster's site back; ``files`` are its public ones, paths relative to the site and texts.
+    """All that restores a cluster's site; ``files`` are its public files, paths relative to the site and texts.
 
     ``written`` is a time in UTC (RFC 3339, seconds), ``join_ca`` the certificate (PEM), the keys are PKCS 8 in PEM.
-    ``master`` is the ``version`` of the master secret that leads, ``others`` are those beside it, while it is rotated.
+    ``master`` is the master secret in force with its ``version``; ``others`` are further versions during a rotation.
     """
 
     written: str
@@ -80,19 +80,19 @@ class Kit:
 
     @property
     def ring(self) -> MasterRing:
-        """All versions of the master secret, and what is carried along."""
+        """All versions of the master secret, and the values that a rotation keeps."""
         return MasterRing(
             versions=(MasterVersion(number=self.version, secret=self.master), *self.others),
             carried=Carried(measurement_secret=self.measurement_secret, emergency_ssh_seed=self.emergency_ssh_seed),
         )
 
     def require_whole(self) -> None:
-        """Raise unless the parts are of one cluster, which whoever writes a kit finds before anybody needs it.
+        """Raise unless the parts are of one cluster; checked when a kit is written and when it is read.
 
-        0. The versions of the master secret are some that a rotation leads to (SITE_SECRET_MALFORMED).
+        0. The versions of the master secret are possible in a rotation (SITE_SECRET_MALFORMED).
         1. The measurement secret derives the cluster id (CLUSTER_ID_MISMATCH). 2. The join CA's key is that of its
-        certificate (SITE_SECRET_MALFORMED). 3. The policy key is one (POLICY_KEY_UNUSABLE). 4. Each file is one that a
-        kit holds, the public facts among them (KIT_MALFORMED).
+        certificate (SITE_SECRET_MALFORMED). 3. The policy key is an Ed25519 key (POLICY_KEY_UNUSABLE). 4. Each file is
+        allowed in a kit, and cluster.yml is one of them (KIT_MALFORMED).
         """
         _ring = self.ring  # 0
         derived = cluster_id(self.measurement_secret, self.measurement_salt)
@@ -108,7 +108,7 @@ class Kit:
             raise malformed("the files of a site, each once, cluster.yml among them")
 
     def policy_public_key(self) -> bytes:
-        """Return the public half of the policy key (PEM); raises POLICY_KEY_UNUSABLE."""
+        """Return the public key of the policy key (PEM); raises POLICY_KEY_UNUSABLE."""
         try:
             key = serialization.load_pem_private_key(self.policy_key.reveal(), password=None)
         except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
@@ -120,7 +120,7 @@ class Kit:
         )
 
     def undated(self) -> Kit:
-        """Return the same without the time of writing, to compare two kits by."""
+        """Return the kit with a fixed time of writing, to compare two kits."""
         return replace(self, written="1970-01-01T00:00:00Z")
 
     def to_bytes(self) -> bytes:
@@ -149,10 +149,10 @@ class Kit:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Kit:
-        """Return the kit of a document, whole.
+        """Return the kit of a document.
 
-        1. It is JSON of plain shape, within bounds (KIT_MALFORMED). 2. It is of this version (FILE_VERSION_UNKNOWN).
-        3. It has our fields and no others (KIT_MALFORMED). 4. Its parts belong together (`require_whole`).
+        1. It is one JSON object within the limits (KIT_MALFORMED). 2. It is of a known version (FILE_VERSION_UNKNOWN).
+        3. It has the expected fields and no others (KIT_MALFORMED). 4. Its parts belong together (`require_whole`).
         """
         body = _document(data)  # 1
         rotated = body.get("format") == ROTATED_FORMAT
@@ -180,7 +180,7 @@ class Kit:
 
 
 def malformed(expected: str) -> KeyServiceError:
-    """Return the refusal of something that is no kit of ours; it quotes nothing."""
+    """Return the refusal of data that is no kit; it does not quote the data."""
     return KeyServiceError(f"expected {expected}, got something else", reason=Reason.KIT_MALFORMED)
 
 
@@ -198,7 +198,7 @@ def _document(data: bytes) -> dict[str, Any]:
     try:
         body = load_json(data, limit=MAX_CONTENT_BYTES)
     except ValueError:
-        raise malformed("JSON in a kit") from None  # the cause would carry the text, and the text is secret
+        raise malformed("JSON in a kit") from None  # the cause would hold the secret text
     if not isinstance(body, dict):
         raise malformed("one JSON object in a kit")
     return body

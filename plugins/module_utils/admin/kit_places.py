@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where kits lie: the closed file, and the folder of an opened one, which is clear text."""
+"""Read and write kits: the encrypted file, and the directory of a decrypted kit, which is clear text."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ CONTENT_FILE = "kit.json"
 
 
 def read_kit_file(path: str | Path) -> bytes:
-    """Return the bytes of a closed kit; raises FILE_UNUSABLE."""
+    """Return the bytes of an encrypted kit; raises FILE_UNUSABLE."""
     return read_bytes(path, limit=MAX_FILE_BYTES)
 
 
 def require_replaceable(path: Path, *, cluster: bytes) -> None:
-    """Raise PLACE_TAKEN unless nothing, or a kit that may be of ``cluster``, lies at ``path``."""
+    """Raise PLACE_TAKEN if ``path`` exists and is no kit that may be of ``cluster``."""
     if path.is_symlink() or (path.exists() and not (path.is_file() and _is_kit(read_kit_file(path), cluster))):
         raise SystemFault(f"expected nothing or a kit of this cluster at {path}", reason=Reason.PLACE_TAKEN)
 
 
 def write_kit_file(path: Path, data: bytes, *, cluster: bytes) -> None:
-    """Write a closed kit for its owner alone, whole or not at all; raises as `require_replaceable`, FILE_UNUSABLE."""
+    """Write an encrypted kit atomically with mode 0600; raises as `require_replaceable`, FILE_UNUSABLE."""
     require_replaceable(path, cluster=cluster)
     write_atomic(path, data, mode=0o600)
 
 
 def require_free(folder: str | Path) -> Path:
-    """Return the folder for clear text; raises SHARES_EXPOSED, and PLACE_TAKEN where something lies in it."""
+    """Return the folder for clear text; raises SHARES_EXPOSED, and PLACE_TAKEN if it is not empty."""
     place = require_outside(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.PLACE_TAKEN)
@@ -48,9 +48,9 @@ def require_free(folder: str | Path) -> Path:
 
 
 def write_opened(folder: str | Path, kit: Kit) -> tuple[Path, ...]:
-    """Write what ``kit`` holds below ``folder``, for its owner alone, and return where.
+    """Write the content of ``kit`` below ``folder``, readable by its owner only, and return the paths.
 
-    kit.json is all of it; secrets/ and site/ are its parts under the names that a site gives them. Raises as
+    kit.json is the whole content; secrets/ and site/ have its parts under their names in a site. Raises as
     `require_free`, before anything is written.
     """
     place = require_free(folder)

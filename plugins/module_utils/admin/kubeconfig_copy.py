@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A kubeconfig in clear, as kubectl reads it: a file of its own, or merged into one that has others.
+"""A kubeconfig in clear, as kubectl reads it: a file of its own, or merged into a file with other clusters.
 
-Nothing that is there is lost: a file is written only where it is understood, and only what has the name of this admin
-and cluster is changed.
+No other entry is lost: a file is changed only if it is a valid kubeconfig, and only the entries with the name of this
+admin and cluster are changed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _HINT = "Repair or move the file, or name another one: kubeconfig=FILE, or the v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A file and what it is to hold."""
+    """A file and its wanted content."""
 
     path: Path
     text: bytes = field(repr=False)
 
     @property
     def is_current(self) -> bool:
-        """Say whether the file holds that already, for its owner alone."""
+        """Whether the file already has that content and mode 0600."""
         if not self.path.is_file() or stat.S_IMODE(self.path.stat().st_mode) != _MODE:
             return False
         return read_bytes(self.path) == self.text
@@ -51,9 +51,10 @@ class Copy:
 
 
 def own_file(path: Path, body: dict[str, Any], *, site: Site) -> Copy:
-    """Return a file that holds the kubeconfig ``body`` alone; raises OPTION_INVALID.
+    """Return a file with only the kubeconfig ``body``; raises OPTION_INVALID.
 
-    It lies outside of the site, which is a repository, and is absent or an earlier one of this user and cluster.
+    The file must be outside of the site, which is a repository. It must be absent, or an earlier kubeconfig of this
+    user and cluster.
     """
     path = path.resolve()
     if path.is_relative_to(site.root):
@@ -64,16 +65,17 @@ def own_file(path: Path, body: dict[str, Any], *, site: Site) -> Copy:
             if _names(found[plural]) != _names(body[plural]):
                 raise _invalid(
                     f"expected no file at {path}, or a kubeconfig of {body['users'][0]['name']} for "
-                    f"{body['current-context']} alone, got another one, which was left as it is; merge=true keeps what "
-                    "is there"
+                    f"{body['current-context']} alone, got another one, which was left unchanged; merge=true keeps its "
+                    "entries"
                 )
     return Copy(path=path, text=dump(body))
 
 
 def merged(path: Path, body: dict[str, Any]) -> Copy:
-    """Return a file with what it has and the kubeconfig ``body`` as the context USER@CLUSTER; raises OPTION_INVALID.
+    """Return a file with its entries and the kubeconfig ``body`` as the context USER@CLUSTER; raises OPTION_INVALID.
 
-    A current context stays, as does what else an entry of that name has. Comments are lost where anything changes.
+    The current context stays, and so do other fields of the entries of that name. If anything changes, comments are
+    lost.
     """
     path = path.resolve()
     held = _parsed(path)
@@ -85,7 +87,7 @@ def merged(path: Path, body: dict[str, Any]) -> Copy:
     if cluster and not any(cluster.get(key) == wanted[key] for key in own):
         raise _invalid(
             f"expected the cluster {name} in {path} to have the server {wanted['server']} or its CA, got "
-            f"{cluster.get('server')!r}: it is another cluster and was left as it is; rename or remove it"
+            f"{cluster.get('server')!r}: it is another cluster and was left unchanged; rename or remove it"
         )
     cluster |= wanted
     user = _entry(whole, "users", name, "user")
@@ -97,11 +99,11 @@ def merged(path: Path, body: dict[str, Any]) -> Copy:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    """Return a kubeconfig, a new one where none is, its three lists as lists of entries with names."""
+    """Return the kubeconfig of a file, a new one if the file does not exist; its three lists are checked."""
     try:
         body = load_document(read_bytes(path)) if path.exists() else None
     except ValueError as error:
-        raise _invalid(f"expected a kubeconfig at {path}, got no YAML that is read here ({error})") from error
+        raise _invalid(f"expected a kubeconfig at {path}, got no supported YAML ({error})") from error
     if body is None:
         body = {"apiVersion": "v1", "kind": "Config"}
     if not isinstance(body, dict) or body.get("kind", "Config") != "Config":
@@ -123,7 +125,7 @@ def _names(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def _entry(body: dict[str, Any], plural: str, name: str, singular: str) -> dict[str, Any]:
-    """Return the value of the entry ``name``, which is added where it is not there."""
+    """Return the value of the entry ``name``, which is added if it is missing."""
     found = next((one for one in body[plural] if one["name"] == name), None)
     if found is None:
         found = {"name": name}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where what lies in a site directory (one site directory is one cluster)."""
+"""The paths in a site directory; one site directory is one cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Site:
 
     @classmethod
     def at(cls, root: str | Path) -> Site:
-        """Return the site at ``root``; raises SITE_NOT_FOUND where no hosts.yml lies there."""
+        """Return the site at ``root``; raises SITE_NOT_FOUND if it has no hosts.yml."""
         path = Path(root).resolve()
         if not (path / "hosts.yml").is_file():
             raise SiteError(f"expected a site directory with hosts.yml at {path}", reason=Reason.SITE_NOT_FOUND)
@@ -51,7 +51,7 @@ class Site:
 
     @property
     def policy_key(self) -> Path:
-        """Private key that will sign the policy in force."""
+        """Private key that signs the policy."""
         return self.secrets / "policy-key.pem"
 
     @property
@@ -65,22 +65,22 @@ class Site:
         return self.secrets / "admin-key.pem"
 
     def kubeconfig_of(self, admin: str) -> Path:
-        """Return the kubeconfig of an admin, the site's own or a further one."""
+        """Return the path of an admin's kubeconfig."""
         return self.admin_kubeconfig if admin == SITE_ADMIN else self.secrets / f"admin-{admin}.kubeconfig"
 
     def key_of(self, admin: str) -> Path:
-        """Return the private key of an admin, the site's own or a further one."""
+        """Return the path of an admin's private key."""
         return self.admin_key if admin == SITE_ADMIN else self.secrets / f"admin-{admin}-key.pem"
 
     @property
     def kit_mark(self) -> Path:
-        """What the recovery kit was written from, as a MAC that only the master secret makes; no secret."""
+        """A MAC over the content of the last recovery kit, under a key of the master secret; no secret itself."""
         return self.secrets / "recovery-kit.mark"
 
     def identity_file(self, node: str) -> Path:
-        """Which TPM is in ``node``; written by enroll, committed."""
+        """Return the path of the file with the TPM of ``node``; written by enroll, committed."""
         return self.root / "host_vars" / node / "identity.yml"
 
     def policy_directory(self, chosen: str | Path | None = None) -> Path:
-        """Where the profiles lie: ``chosen``, or policy/ of the site."""
+        """Return the directory of the profiles: ``chosen``, or policy/ of the site."""
         return Path(chosen) if chosen else self.root / "policy"

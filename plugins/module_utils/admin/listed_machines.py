@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which hosts of a site a list of machines enrolls, without a word of the machines themselves. Pure.
+"""Plan which hosts of a site a list of machines enrolls, without contacting the machines. Pure.
 
-A host is found by its serial number, or by its name. What the list says counts as the admin's word: the machine still
-has to prove that key before it gets anything.
+A host is found by its serial number, or by its name. The admin vouches for the list; a machine still has to prove its
+key before it gets a ticket.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TOLD = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPlan:
-    """What a list comes to: the nodes that get an identity, as they are then, and the names of the others.
+    """The result of a list: the nodes that get an identity, with it, and the names of the others.
 
-    ``known`` have that key already, ``absent`` have no key and no entry; ``spare`` are entries (serial numbers) that
+    ``known`` have their key already, ``absent`` have no key and no entry. ``spare`` are entries (serial numbers) that
     belong to no host of the site.
     """
 
@@ -42,11 +42,11 @@ class ListPlan:
 def plan_list(
     listed: DeliveryList, nodes: Iterable[InventoryNode], *, serials: Mapping[str, str], chosen: Collection[str]
 ) -> ListPlan:
-    """Return what ``listed`` says of the ``chosen`` ones of all ``nodes``; ``serials``: node to its serial number.
+    """Return the plan for the ``chosen`` ones of all ``nodes``; ``serials``: node to its serial number.
 
-    Raises, before anything is written: EK_SOURCE_UNUSABLE for entries that cannot be read, EK_CHANGED where the site
-    names another key, IDENTITY_REVOKED for a machine that was replaced, IDENTITY_AMBIGUOUS or EK_ALIAS_TAKEN for a key
-    that another node has.
+    Raises EK_SOURCE_UNUSABLE for entries that cannot be read, EK_CHANGED if the site has another key,
+    IDENTITY_REVOKED for a machine that was replaced, and IDENTITY_AMBIGUOUS or EK_ALIAS_TAKEN for a key of another
+    node.
     """
     every = tuple(nodes)
     names = {one.name: serials.get(one.name) or one.name for one in every}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The site's part of a rotation of the master secret (ADR 0042).
 
-The site has a new version first and forgets the old one last, each by one write of one encrypted file.
+The site gets the new version first and removes the old one last, each by one write of one encrypted file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .secrets import Vault
 
 OWN_PHASES = (MasterPhase.MAKE.value, MasterPhase.FORGET.value)
-"""The phases that happen in the site alone."""
+"""The phases that change only the site."""
 
 
 def apply_in_site(site: Site, vault: Vault, plan: Mapping[str, Any], *, random: Random) -> bool:
-    """Do the first phase of ``plan`` (of `rotation.values`) where it is the site's own, and return whether it was.
+    """Do the first phase of ``plan`` (of `rotation.values`) if it is the site's own, and return whether it was.
 
-    ``make``: a new version beside the one in force. ``forget``: the successor alone. Nothing else ever changes the
-    site's file, and it changes as a whole.
+    ``make`` adds a new version to the one in force; ``forget`` keeps only the successor. Once the site's file exists,
+    no other code changes it. It is written atomically.
     """
     if not is_own(plan):
         return False
@@ -44,5 +44,5 @@ def apply_in_site(site: Site, vault: Vault, plan: Mapping[str, Any], *, random: 
 
 
 def is_own(plan: Mapping[str, Any]) -> bool:
-    """Say whether the first phase of a plan is the site's own."""
+    """Return whether the first phase of a plan is the site's own."""
     return any(phase in OWN_PHASES for phase in plan["phases"][:1])

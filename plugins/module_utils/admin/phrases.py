@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One secret as Shamir shares in words (SLIP-39, one group).
 
-The library `shamir-mnemonic` does the arithmetic. Here is what it does not say: which word of which share is wrong,
-which of several shares does not belong to the others, and what is not taken although SLIP-39 would.
+The library `shamir-mnemonic` does the arithmetic. This file adds what the library does not report: which word of which
+share is wrong, and which of several shares does not belong to the others. It also refuses some shares that SLIP-39
+allows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CHECK_WORDS = 3
 _MIN_WORDS = 20
 _MAX_WORDS = 200
 _SPLIT_BITS = 15
-# PBKDF2 runs 10000 << exponent times: nothing to stretch without a passphrase, 320000 times with one
+# PBKDF2 runs 10000 << exponent times: the least without a passphrase, 320000 times with one
 _EXPONENT_PLAIN = 0
 _EXPONENT_PASSPHRASE = 5
 _MAX_EXPONENT = 8
@@ -40,9 +41,9 @@ _CUSTOM = (b"shamir_extendable", b"shamir")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phrase:
-    """The words of one share, read and found whole; ``name`` is where they came from.
+    """The words of one share with a valid checksum; ``name`` says where they came from.
 
-    ``split`` tells the splits of one secret apart (15 bits); ``place`` counts from 1, ``threshold`` is how many are
+    ``split`` identifies one split of a secret; ``place`` counts from 1, ``threshold`` is the number of shares that are
     needed.
     """
 
@@ -58,7 +59,7 @@ def split_secret(
 ) -> tuple[str, ...]:
     """Return ``count`` phrases of which any ``threshold`` rebuild ``secret``; raises OPTION_INVALID.
 
-    The polynomial's coefficients come from the library, which draws them from the system's generator itself.
+    The library draws the polynomial's coefficients from the system's random generator itself.
     """
     require_counts(threshold, count)
     library = slip39()
@@ -74,7 +75,7 @@ def split_secret(
 
 
 def require_counts(threshold: int, count: int) -> None:
-    """Raise OPTION_INVALID unless so many shares can be made and so few of them may rebuild."""
+    """Raise OPTION_INVALID unless ``count`` shares with this ``threshold`` are allowed."""
     if not MIN_THRESHOLD <= threshold <= count <= MAX_SHARES:
         raise KeyServiceError(
             f"expected {MIN_THRESHOLD} <= needed <= made <= {MAX_SHARES} shares, got {threshold} and {count}",
@@ -83,11 +84,11 @@ def require_counts(threshold: int, count: int) -> None:
 
 
 def read_phrase(name: str, words: Sequence[str]) -> Phrase:
-    """Return the share that ``words`` are.
+    """Return the share of ``words``.
 
-    1. Every word is in the list (SHARE_WORDS_WRONG). 2. Their number is one that a share can have (SHARE_MALFORMED).
-    3. The checksum is theirs (SHARE_WORDS_WRONG). 4. It is a share of one group, of which several are needed, and asks
-    for no more work than ours do (SHARE_MALFORMED).
+    1. Every word is in the list (SHARE_WORDS_WRONG). 2. Their number is possible for a share (SHARE_MALFORMED).
+    3. The checksum matches (SHARE_WORDS_WRONG). 4. It is a share of one group of which several are needed, and its
+    iteration exponent is not too large (SHARE_MALFORMED).
     """
     library = slip39()
     lowered = [word.lower() for word in words]
@@ -99,7 +100,7 @@ def read_phrase(name: str, words: Sequence[str]) -> Phrase:
     try:
         share = library.Share.from_mnemonic(phrase)
     except library.MnemonicError:
-        raise _malformed(name, "words that are a share of SLIP-39") from None  # the cause shows words
+        raise _malformed(name, "words that are a share of SLIP-39") from None  # the cause quotes words
     one_group = (share.group_index, share.group_threshold, share.group_count) == (0, 1, 1)
     if not one_group or share.member_threshold < MIN_THRESHOLD or share.iteration_exponent > _MAX_EXPONENT:  # 4
         raise _malformed(name, "a share of one group of which several are needed")
@@ -113,10 +114,10 @@ def read_phrase(name: str, words: Sequence[str]) -> Phrase:
 
 
 def combine_phrases(phrases: Sequence[Phrase], passphrase: SecretBytes) -> SecretBytes:
-    """Return the secret of ``phrases``; another passphrase gives another secret, which only its owner can tell.
+    """Return the secret of ``phrases``; a wrong passphrase gives another secret, which is not detected here.
 
-    Every phrase that is there takes part, also those beyond the threshold: one that does not lie on the others'
-    polynomial is found. Raises SHARES_TOO_FEW, SHARES_UNLIKE.
+    All phrases are checked, also those beyond the threshold: a phrase that is not on the others' polynomial is found.
+    Raises SHARES_TOO_FEW, SHARES_UNLIKE.
     """
     _require_set(phrases)
     needed = phrases[0].threshold
@@ -174,20 +175,20 @@ def _require_checksum(name: str, words: Sequence[str]) -> None:
 
 
 def _mending(words: Sequence[int], custom: bytes) -> list[int]:
-    """Return the places (from 1) at which one other word would mend the checksum; never which word that were."""
+    """Return the places (from 1) at which another word would repair the checksum; the word itself is not computed."""
     wrong = _joined(_syndrome(words, custom))
     return [place + 1 for place in range(len(words)) if _is_sum_of(wrong, _errors(len(words), place))]
 
 
 def _syndrome(words: Sequence[int], custom: bytes) -> tuple[int, ...]:
-    """Return by what the last words differ from the checksum of the others: three words, all 0 where they do not."""
+    """Return the difference of the last words from the checksum of the others: three words, all 0 if they match."""
     right = slip39_checksum().create_checksum(words[:-_CHECK_WORDS], custom)
     return tuple(one ^ other for one, other in zip(right, words[-_CHECK_WORDS:], strict=True))
 
 
 @cache
 def _errors(count: int, place: int) -> tuple[int, ...]:
-    """Return what each wrong bit of the word at ``place`` adds to the syndrome; the code is linear."""
+    """Return the syndrome of each wrong bit of the word at ``place``; the code is linear."""
     nothing = _joined(_syndrome([0] * count, b""))
     bits = ([1 << bit if at == place else 0 for at in range(count)] for bit in range(_WORD_BITS))
     return tuple(_joined(_syndrome(words, b"")) ^ nothing for words in bits)

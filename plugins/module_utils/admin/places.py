@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where secrets may be written in clear: into files of their owner, and never into a repository or a site."""
+"""Write secrets in clear: into files that only their owner can read, and never into a repository or a site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIGNS = (".git", ".hg", ".svn", "hosts.yml")
 
 
 def require_outside(path: str | Path) -> Path:
-    """Return ``path`` with its links followed; raises SHARES_EXPOSED below a site or a repository's working copy."""
+    """Return ``path`` with links resolved; raises SHARES_EXPOSED below a site or a repository's working copy."""
     place = Path(path).resolve()
     for folder in (place, *place.parents):
         for sign in _SIGNS:
@@ -37,14 +37,14 @@ def require_outside(path: str | Path) -> Path:
 
 
 def write_secret(path: str | Path, data: bytes) -> Path:
-    """Write ``data`` for its owner alone and return where; raises SHARES_EXPOSED and FILE_UNUSABLE."""
+    """Write ``data`` with mode 0600 and return the path; raises SHARES_EXPOSED and FILE_UNUSABLE."""
     place = require_outside(path)
     write_atomic(place, data, mode=0o600)
     return place
 
 
 def require_empty(folder: str | Path) -> Path:
-    """Return the folder for new shares; raises SHARES_EXPOSED, and PLACE_TAKEN where something lies in it."""
+    """Return the folder for new shares; raises SHARES_EXPOSED, and PLACE_TAKEN if it is not empty."""
     place = require_outside(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.PLACE_TAKEN)
@@ -52,9 +52,9 @@ def require_empty(folder: str | Path) -> Path:
 
 
 def holds_split(folder: str | Path, master: MasterSecret, order: ShareOrder) -> bool:
-    """Say whether ``folder`` holds all shares of such a split of ``master`` and nothing else.
+    """Return whether ``folder`` holds exactly the shares of a split of ``master`` by ``order``.
 
-    Raises SHARES_EXPOSED, and PLACE_TAKEN where it holds anything other than that.
+    Raises SHARES_EXPOSED, and PLACE_TAKEN if it holds anything else.
     """
     place = require_outside(folder)
     if not place.exists() or (place.is_dir() and not any(place.iterdir())):
@@ -72,7 +72,7 @@ def holds_split(folder: str | Path, master: MasterSecret, order: ShareOrder) -> 
 
 
 def write_shares(folder: str | Path, texts: Sequence[str]) -> tuple[Path, ...]:
-    """Write share-1.txt and so on for their owner alone; raises as `require_empty` does, before anything is written."""
+    """Write share-1.txt and so on with mode 0600; raises as `require_empty` does, before anything is written."""
     place = require_empty(folder)
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def write_shares(folder: str | Path, texts: Sequence[str]) -> tuple[Path, ...]:
 
 
 def read_shares(paths: Iterable[str | Path]) -> tuple[Share, ...]:
-    """Return the shares in the files ``paths``, and in all share-*.txt of those that are folders."""
+    """Return the shares in the files ``paths``; of a folder, in all its files share-*.txt."""
     files: list[Path] = []
     for path in map(Path, paths):
         files += sorted(path.glob("share-*.txt")) if path.is_dir() else [path]

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a node would be let in by profiles that do not count yet, by the admission's own decision. Pure.
+"""Predict whether profiles that are not in force yet would admit a node, with the code of the admission. Pure.
 
-A record holds the values that were judged last and no event log, so what a profile asserts beside values, and values
-of registers that nobody quoted then, are not known from it. What is not known is neither a pass nor a refusal.
+The identity's status holds the register values that were judged last, and no event log. So the assertions of a profile,
+and registers that were not quoted then, cannot be judged from it. An unknown is neither a pass nor a refusal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSeen:
-    """A node as its identity's status says: the profile that allowed it last, and the values that were judged.
+    """A node by its identity's status: the profile that allowed it last, and the register values that were judged.
 
-    ``facts`` are what the logs of fresh evidence prove, and ``registers`` are that evidence's then; None: no log is at
-    hand. ``unheard`` says why fresh evidence that was asked for did not come. ``ek_alias``: as in `NodeIdentity`.
+    ``facts`` are proven by the logs of fresh evidence, and ``registers`` come from that evidence then; None: there is
+    no log. ``unheard`` says why requested fresh evidence is missing. ``ek_alias``: as in `NodeIdentity`.
     """
 
     node_name: str
@@ -53,7 +53,7 @@ class LastSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """A node that the next policy refuses as it was attested last, and what deviates."""
+    """A node that the next policy would refuse in its last attested state, and what deviates."""
 
     node_name: str
     profile: str
@@ -67,7 +67,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A node of which nobody can say whether the next policy refuses it."""
+    """A node for which it is not known whether the next policy refuses it."""
 
     node_name: str
     why: str
@@ -78,11 +78,11 @@ class Unknown:
 
 
 def outlook(node: LastSeen, profiles: Sequence[MeasurementProfile], *, now: datetime) -> Failing | Unknown | None:
-    """Return what would become of ``node`` under ``profiles``, those that would count for it; None: it is let in.
+    """Return the outcome of ``node`` under ``profiles``, those that would be in force for it; None: it is admitted.
 
-    1. A profile of which everything that it asks is known lets it in.
-    2. One of which something is not known might: all that is known fits.
-    3. None does, whatever is not known.
+    1. A profile whose demands can all be judged admits it.
+    2. A profile with demands that cannot be judged may admit it: its other demands are met.
+    3. No profile can admit it.
     """
     usable = [one for one in profiles if not one.accepts_no_machine]
     if _refusal(node, [one for one in usable if _missing(one, node) is None], now) is None:  # 1
@@ -97,7 +97,7 @@ def outlook(node: LastSeen, profiles: Sequence[MeasurementProfile], *, now: date
 
 
 def _missing(profile: MeasurementProfile, node: LastSeen) -> str | None:
-    """Return what of the profile's demands nobody knows of the node, None where all is known."""
+    """Return the demands of the profile that cannot be judged for the node, None if all can."""
     values = [str(pcr) for pcr in sorted(profile.registers) if pcr not in node.registers]
     if values:
         return f"PCR {', '.join(values)}, of which no value is at hand"
@@ -112,9 +112,9 @@ def _might(profile: MeasurementProfile, node: LastSeen, now: datetime) -> bool:
 
 
 def _known_part(profile: MeasurementProfile, node: LastSeen) -> MeasurementProfile:
-    """Return what of the profile can be held against what is known; never an answer by itself where that is less.
+    """Return the part of the profile that can be judged for the node; if it is less, its result alone is no answer.
 
-    Who measured is known by the programs' register: without its value no assertion can be judged.
+    The register of the programs shows which program measured: without its value no assertion can be judged.
     """
     unjudged = node.facts is None or (PROGRAM_REGISTER in profile.registers and PROGRAM_REGISTER not in node.registers)
     return replace(
@@ -125,7 +125,7 @@ def _known_part(profile: MeasurementProfile, node: LastSeen) -> MeasurementProfi
 
 
 def _refusal(node: LastSeen, profiles: Sequence[MeasurementProfile], now: datetime) -> PolicyError | None:
-    """Return why admission would refuse, None where it would not."""
+    """Return why the admission would refuse, None if it would not."""
     try:
         applicant = Applicant(role=node.role, ek_sha256=node.ek_sha256)
         decide(profiles, node.registers, (), facts=node.facts, now=now, applicant=applicant)
@@ -136,7 +136,7 @@ def _refusal(node: LastSeen, profiles: Sequence[MeasurementProfile], now: dateti
 
 def _deviating(refusal: PolicyError | None) -> str:
     if not isinstance(refusal, MeasurementMismatch):
-        return "no profile counts for it"
+        return "no profile is in force for it"
     registers = [f"PCR {one.pcr}" for one in refusal.registers]
     found = [*registers, *(f"{one.reason.name}: {one}" for one in refusal.assertions)] or [refusal.code]
     return f"nearest {refusal.nearest}: {', '.join(found)}"

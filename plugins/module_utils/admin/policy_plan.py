@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The next policy of a site: what it says, which generation it is, and which nodes would fail it now. Pure.
+"""Plan the next policy of a site: its content, its generation, and the nodes that would fail it now. Pure.
 
-The site is the author, and what the cluster says of itself only adds: a revocation that any control plane or object
-knows is signed from now on, and the generation is higher than any that was seen. One that was a mistake is taken back
-by name, once: the machine is among the reinstated of the policy from then on, until anybody revokes it again.
+The site is the author; the state of the cluster only adds to it. Every revocation that a control plane or an object
+has is signed as well, and the generation is higher than any known one. An admin takes a mistaken revocation back by
+name, once: the policy then lists the machine as reinstated, until it is revoked again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_WHY = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the control planes say: the verified policy of the API, their records, and the identities."""
+    """The state of the cluster: the verified policy of the API, the control planes' records, and the identities."""
 
     policy: ClusterPolicy | None
     generations: tuple[int, ...]
@@ -44,10 +44,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPlan:
-    """The next policy, the identities as they are applied, and whom it fails; ``changed`` against API and site.
+    """The next policy, the identities to apply, and the nodes that would fail; ``changed`` against API and site.
 
-    ``unknown``: nodes of which nobody can say whether it fails them, where it takes something away at all.
-    ``returning``: those of the identities that the API still revokes, which it lets come back once the policy is there.
+    ``unknown``: nodes for which it is not known whether they would fail, if the policy takes anything away at all.
+    ``returning``: identities that the API still revokes; they are applied after the policy.
     """
 
     policy: ClusterPolicy
@@ -69,10 +69,10 @@ def plan_next(
     now: datetime,
     reinstate: frozenset[str] = frozenset(),
 ) -> PolicyPlan:
-    """Return the policy that the site means; the same content keeps its generation.
+    """Return the plan for the site's next policy; the same content keeps its generation.
 
-    ``excepted`` are the profiles that ``exceptions`` name, ``reinstate`` the keys of which the site takes a revocation
-    back now.
+    ``excepted`` are the profiles that ``exceptions`` name; ``reinstate`` are the keys whose revocation is taken back
+    now.
     """
     signed = frozenset(observed.policy.revoked) if observed.policy else frozenset()
     banned = {one.ek_sha256 for one in observed.nodes if one.revoked}
@@ -112,8 +112,8 @@ def read_exceptions(
 ) -> tuple[PolicyException, ...]:
     """Return the exceptions of ``attested_policy_exceptions``; raises SITE_POLICY_EXCEPTION naming every problem.
 
-    ``keys``: node name to its endorsement keys, all of which an exception names. Each: ``profile``, ``nodes``,
-    ``until`` (UTC) and ``why``.
+    ``keys``: node name to its endorsement keys, which are all part of an exception. Each item of ``wanted`` has
+    ``profile``, ``nodes``, ``until`` (UTC) and ``why``.
     """
     problems: list[str] = []
     found = tuple(_exception(one, profiles, keys, problems) for one in wanted)
@@ -123,7 +123,7 @@ def read_exceptions(
 
 
 def reinstated_keys(names: Iterable[str], identities: Iterable[NodeIdentity]) -> frozenset[str]:
-    """Return the keys of the nodes whose revocation is taken back; raises SITE_INVENTORY where the site revokes one."""
+    """Return the keys of the nodes whose revocation is taken back; raises SITE_INVENTORY if the site revokes one."""
     live = {one.node_name: one for one in identities if one.admission is not Admission.REVOKED}
     wrong = sorted(name for name in names if name not in live)
     if wrong:
@@ -136,7 +136,7 @@ def reinstated_keys(names: Iterable[str], identities: Iterable[NodeIdentity]) ->
 
 
 def require_short(exceptions: Iterable[PolicyException], *, now: datetime) -> None:
-    """Raise SITE_POLICY_EXCEPTION for one that lasts longer than a break-glass should."""
+    """Raise SITE_POLICY_EXCEPTION if an exception lasts longer than `LONGEST_EXCEPTION`."""
     late = [one for one in exceptions if one.expires > now + LONGEST_EXCEPTION]
     if late:
         raise SiteError(
@@ -147,7 +147,7 @@ def require_short(exceptions: Iterable[PolicyException], *, now: datetime) -> No
 
 
 def require_accepted(plan: PolicyPlan, *, accepted: bool) -> None:
-    """Raise POLICY_WOULD_REFUSE or POLICY_OUTLOOK_UNKNOWN, unless somebody has seen that and said yes."""
+    """Raise POLICY_WOULD_REFUSE or POLICY_OUTLOOK_UNKNOWN, unless the admin accepted the plan."""
     if accepted:
         return
     if plan.failing:
@@ -173,19 +173,19 @@ def _generation(wanted: ClusterPolicy, mark: PolicyMark, observed: Observed) -> 
 
 
 def _applied(identity: NodeIdentity, revoked: frozenset[str]) -> NodeIdentity:
-    """Return the identity as it is applied: the inventory may still list a machine that was revoked."""
+    """Return the identity to apply: the inventory may still list a revoked machine as approved."""
     return identity if revoked.isdisjoint(identity.keys) else replace(identity, admission=Admission.REVOKED)
 
 
 def _whole_chips(revoked: frozenset[str], chips: Iterable[tuple[str, ...]]) -> frozenset[str]:
-    """Return the keys with all keys of each chip that has one of them."""
+    """Return ``revoked`` with all keys of each TPM that has one of them."""
     return revoked.union(*(keys for keys in chips if not revoked.isdisjoint(keys)))
 
 
 def _concerned(observed: Observed) -> Iterable[LastSeen]:
-    """Return the nodes of the cluster, also those of which nothing is on record.
+    """Return the joined nodes of the cluster, also those without a record.
 
-    But for its first policy: the control plane that makes a cluster gives its first evidence after that.
+    For the first policy only nodes with a record: the founder gives its first evidence later.
     """
     joined = (one for one in observed.nodes if one.phase == _JOINED and not one.revoked)
     return joined if observed.policy is not None else (one for one in joined if one.profile)
@@ -204,7 +204,7 @@ def _outlooks(
 
 
 def _takes_away(before: ClusterPolicy | None, after: ClusterPolicy) -> bool:
-    """Say whether a profile or an exception of before no longer counts; more of them never refuse more."""
+    """Return whether a profile or an exception is removed; additional ones never refuse more."""
     if before is None:
         return True
     return not (set(before.profiles) <= set(after.profiles) and set(before.exceptions) <= set(after.exceptions))

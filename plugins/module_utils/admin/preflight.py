@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module `preflight_info` does."""
+"""The work of the module `preflight_info`."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from ..evidence.eventlog.tcg import FirmwareLog, UserspaceRecord
 
 
-# The logs of this boot and the registers that they should lead to.
+# The logs of this boot, compared with the registers.
 
 _LIMIT = 4 << 20
-_UNREPLAYED = (DEFAULT_REGISTER, 10)  # the node lock's, which is read on its own, and IMA's, which has a log of its own
+_UNREPLAYED = (DEFAULT_REGISTER, 10)  # the node lock's, which is read separately, and IMA's, which has another log
 
 
 def read_boot_view(registers: Mapping[int, bytes], *, firmware: Path, userspace: Path, nodelock: Path) -> BootView:
-    """Return what the logs say of ``registers`` (SHA-256 bank, 32 bytes each); it raises nothing of a log."""
+    """Compare the logs with ``registers`` (SHA-256 bank, 32 bytes each); a bad log is a finding, not an error."""
     try:
         log = parse_firmware_log(read_bytes(firmware, limit=_LIMIT))
     except AttestedError as error:
@@ -66,7 +66,7 @@ def read_boot_view(registers: Mapping[int, bytes], *, firmware: Path, userspace:
         return _held(registers, log, records, _records(nodelock), has_userspace=userspace.exists())
     except AttestedError as error:
         if error.reason is Reason.DEPENDENCY_MISSING:
-            return BootView(unseen=f"the logs were not held against the registers: {error.message}")
+            return BootView(unseen=f"the logs were not compared with the registers: {error.message}")
         return BootView(replay_problem=error.message, userspace_log=userspace.exists())
 
 
@@ -94,17 +94,17 @@ def _records(path: Path) -> tuple[UserspaceRecord, ...]:
     return parse_records(read_bytes(path), path.name) if path.exists() else ()
 
 
-# The disk that a site names for a machine's state, read and left as it is.
+# The state disk that a site names, which is read and not changed.
 
 _VERSION = re.compile(r"cryptsetup (\d+)\.(\d+)")
 _OUR_MAPPING = (f"{NAME}_dif",)
 
 
 def read_disk_view(device: str, *, runner: Runner, follower: Follower) -> DiskView:
-    """Return what is at ``device`` (below /dev/disk/by-id); it raises nothing of a disk."""
+    """Return the state of ``device`` (below /dev/disk/by-id); a bad disk is a finding, not an error."""
     version = _version(runner)
     try:
-        # which id is the machine's nobody knows here, so that no mapping counts as that of its disk
+        # the machine's disk id is not known here, so no mapping is recognised as its disk's
         facts = LinuxDevice(require_by_id(device), paths=StatePaths(), runner=runner, follower=follower).facts("")
     except AttestedError as error:
         return DiskView(problem=f"{error.message} ({error.code})", cryptsetup=version)
@@ -137,7 +137,7 @@ def _version(runner: Runner) -> tuple[int, ...] | None:
     return tuple(map(int, found.groups())) if found else None
 
 
-# Looks at a machine and changes nothing on it: what `preflight_checks` decides over.
+# Reads the state of a machine, which `preflight_checks` judges, and changes nothing.
 
 COMMANDS = ("conntrack", "ip", "iptables", "modprobe", "nft", "systemctl", "sysctl")
 _RUNTIMES = ("containerd", "runc")
@@ -152,14 +152,14 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightReader:
-    """Observes a machine; ``root`` replaces ``/`` in tests, but for the TPM and its logs, whose paths are whole."""
+    """Observes a machine; ``root`` replaces ``/`` in tests, but not for the TPM and its logs."""
 
     runner: Runner
     clock: Clock
     root: Path = Path("/")
 
     def observe(self, expected: Expected) -> MachineView:
-        """Look at everything once; what cannot be read is part of the view, so this raises nothing of a machine."""
+        """Read everything once; a part that cannot be read is a field of the view, not an error."""
         now = self.clock.now().timestamp()
         base, has_dpkg = self._base(expected.packages, KERNEL_PARTS if expected.state_disk else ())
         tpm = self._tpm(expected.tcti)
@@ -176,7 +176,7 @@ class PreflightReader:
             missing_commands=_missing_commands(expected.packages),
             tpm=tpm,
             boot=BootView() if tpm.problem else self._boot(expected, tpm),
-            # the admin's time was taken before the module was sent: how long that took is not known
+            # the admin's time was taken before the module was sent, and the duration of sending is not known
             skew=Skew(least=now - expected.admin_time - self._longest_way(), most=now - expected.admin_time),
             remote_tmp_kind=mount_kind(_existing(Path(expected.remote_tmp))),
             taken_ports=tuple(sorted(set(expected.ports) & self._listening())),
@@ -190,7 +190,7 @@ class PreflightReader:
 
     @staticmethod
     def _longest_way() -> float:
-        return 30.0  # a slow connection and an old machine; less than what is worth a word
+        return 30.0  # a slow connection and an old machine; less than the smallest reported difference
 
     def _disk(self, expected: Expected) -> DiskView | None:
         if expected.state_disk is None:
@@ -198,7 +198,7 @@ class PreflightReader:
         return read_disk_view(expected.state_disk.device, runner=self.runner, follower=SystemRunner())
 
     def _base(self, packages: Sequence[str], kernel_parts: Sequence[str]) -> tuple[Machine, bool]:
-        """Return what prepare looks at, and whether its packages could be asked for."""
+        """Return what prepare checks, and whether the packages could be listed."""
         reader = MachineReader(runner=self.runner, root=self.root)
         try:
             return reader.observe(packages, kernel_parts=kernel_parts), True
@@ -223,18 +223,18 @@ class PreflightReader:
         return tuple(name for name in _CONTROLLERS if name not in enabled)
 
     def _listening(self) -> set[int]:
-        """Return the TCP ports at which anybody listens (proc(5): local address, then state)."""
+        """Return the TCP ports with a listener (proc(5): local address, then state)."""
         rows = [
             line.split() for name in ("tcp", "tcp6") for line in _text(self.root / "proc/net" / name).splitlines()[1:]
         ]
         return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTENING}
 
     def _tpm(self, tcti: str) -> TpmView:
-        """Read the TPM without a session or a key, under a lock file that is gone afterwards."""
+        """Read the TPM without a session or a key, under a lock file that is removed afterwards."""
         ours = self.root / "run/attested"
         try:
             with contextlib.ExitStack() as stack:
-                # where our programs may use it, their lock; else one of our own, in memory
+                # if programs of this collection may use the TPM, their lock; else a temporary one in memory
                 lock = ours if ours.is_dir() else stack.enter_context(tempfile.TemporaryDirectory(dir=_memory_place()))
                 tpm = stack.enter_context(open_tpm(tcti, lock_directory=lock))
                 properties = tpm.properties()
@@ -268,11 +268,11 @@ def _view_of(properties: TpmProperties, indices: Sequence[int], registers: dict[
 
 
 def _memory_place() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a directory of our own is made in it
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a private directory is made in it
 
 
 def _missing_commands(packages: Sequence[str]) -> tuple[str, ...]:
-    """Return the commands that are absent: those of every node, and of ``packages`` what containers run with."""
+    """Return the missing commands: those of every node, and the container runtimes among ``packages``."""
     wanted = (*COMMANDS, *(name for name in _RUNTIMES if name in packages))
     return tuple(name for name in wanted if shutil.which(name, path=_PATH) is None)
 
@@ -289,7 +289,7 @@ def _text(path: Path) -> str:
 
 
 def _is_own(address: str) -> bool:
-    """Say whether a socket can be bound to the address, which only one of the machine's own can."""
+    """Return whether a socket can be bound to the address, which works only for the machine's own addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as link:
         try:
@@ -307,7 +307,7 @@ def _resolves(host: str) -> bool:
 
 
 def _silent(peers: Sequence[str]) -> tuple[str, ...]:
-    """Return the peers (host:port) of whom nothing came; a refusal is an answer."""
+    """Return the peers (host:port) that did not answer; a refused connection is an answer."""
     if not peers:
         return ()
     with ThreadPoolExecutor(min(len(peers), _AT_ONCE)) as pool:
@@ -327,7 +327,7 @@ def _answers(peer: str) -> bool:
 
 
 def run_preflight(params: Mapping[str, Any], _check_mode: bool, *, reader: PreflightReader | None = None) -> Result:
-    """Look at this machine and say what it lacks; changes nothing and never fails because of what it finds."""
+    """Return the findings about this machine; changes nothing, and findings are no failure."""
     expected = _expected(params)
     seen = (reader or PreflightReader(runner=SystemRunner(), clock=SystemClock())).observe(expected)
     findings = judge(seen, expected)

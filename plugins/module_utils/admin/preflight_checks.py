@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what is seen of a machine to findings, each with what to do next. Pure."""
+"""Judge the observed state of a machine; each finding has a next step. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 PYTHON = (3, 11)
 ARCHITECTURES = ("x86_64", "aarch64")
 _PROCESSORS = 2
-_MEMORY = 1700 << 20  # what kubeadm demands of a control plane
-_MOST_AHEAD = 15 * 60  # docs/protocol/asking.md: more keeps a machine out
+_MEMORY = 1700 << 20  # kubeadm's minimum for a control plane
+_MOST_AHEAD = 15 * 60  # docs/protocol/asking.md: with more a machine cannot join
 _MOST_BEHIND = 2 * 3600
 _WORTH_SAYING = 60
 _FREE = 4 << 30  # programs and images unpacked are about 2 GiB; the kubelet evicts below a tenth
@@ -34,7 +34,7 @@ _MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 
 
 class Level(Enum):
-    """What a finding means: with one that is MISSING the machine cannot be a node."""
+    """The severity of a finding: with a MISSING one the machine cannot be a node."""
 
     MISSING = "missing"
     NOTE = "note"
@@ -43,7 +43,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing to know of a machine: what was expected and what came, and what to do next."""
+    """One finding about a machine: what was expected and what came, and what to do next."""
 
     level: Level
     check: str
@@ -56,7 +56,7 @@ class Finding:
 
 
 def judge(seen: MachineView, expected: Expected) -> tuple[Finding, ...]:
-    """Return everything that keeps the machine from being a node, then what is worth knowing; raises nothing."""
+    """Return all findings, first those that prevent the machine from being a node; raises nothing."""
     checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room, _state_disk, _guards)
     found = [finding for check in checks for finding in check(seen, expected)]
     order = list(Level)
@@ -105,11 +105,11 @@ def _base(seen: MachineView, expected: Expected) -> Iterator[Finding]:
     if seen.missing_controllers:
         names = " ".join(seen.missing_controllers)
         yield _missing(
-            "cgroups", f"expected the controllers {names}, the kernel has none", "Enable them on its command line."
+            "cgroups", f"expected the controllers {names}, the kernel lacks them", "Enable them on its command line."
         )
     if seen.missing_commands and not seen.base.missing_packages:
         names = " ".join(seen.missing_commands)
-        yield _missing("commands", f"expected the commands {names}, they are not there", "Install their packages.")
+        yield _missing("commands", f"expected the commands {names}, they are missing", "Install their packages.")
 
 
 def _machine(seen: MachineView, expected: Expected) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def _network(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         yield _missing(
             "address",
             f"expected {expected.node_ip} to be an address of the machine, it is not",
-            "Set attested_node_ip in host_vars: what the nodes call each other.",
+            "Set attested_node_ip in host_vars: the address by which the nodes reach each other.",
         )
     if seen.taken_ports and not seen.prepared:
         ports = " ".join(map(str, seen.taken_ports))
@@ -183,36 +183,40 @@ def _tpm(seen: MachineView, expected: Expected) -> Iterator[Finding]:
             "Only those two templates are supported.",
         )
     elif not tpm.certificates:
-        step = "Enroll it by its key: attested_insecure_first_use, or a list of what was delivered."
+        step = "Enroll it by its key: attested_insecure_first_use, or a delivery list."
         yield _note("endorsement key", "the TPM has no certificate for it", step)
     if tpm.passwords:
         step = "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (module tpm_authorization)."
         yield _note("tpm", f"a password is set for: {', '.join(tpm.passwords)}", step)
     if tpm.in_lockout:
-        step = "Nothing for a node. See who tries them, then tpm2_dictionarylockout --clear-lockout."
+        step = "Nothing for a node. Find the program that tries them, then run tpm2_dictionarylockout --clear-lockout."
         yield _note("tpm", f"in lockout after wrong passwords of its objects ({Reason.TPM_LOCKOUT.name})", step)
 
 
 def _boot(seen: MachineView, expected: Expected) -> Iterator[Finding]:
     boot = seen.boot
     if seen.tpm.problem:
-        return  # nothing to hold a log against
+        return  # without registers no log can be compared
     if boot.unseen:
-        yield Finding(level=Level.UNSEEN, check="boot", text=boot.unseen, next_step="Run prepare, then this again.")
+        yield Finding(
+            level=Level.UNSEEN, check="boot", text=boot.unseen, next_step="Run prepare, then preflight again."
+        )
     if boot.firmware_problem:
         step = f"Boot by UEFI with the TPM enabled; attested_firmware_log is {expected.firmware_log}."
         yield _missing("event log", boot.firmware_problem, step)
         return
     if boot.replay_problem:
-        yield _missing("event log", boot.replay_problem, "Reboot it; if it stays so, its firmware's log is not usable.")
+        yield _missing(
+            "event log", boot.replay_problem, "Reboot it; if the problem stays, its firmware's log is not usable."
+        )
     if boot.lock == "foreign":
         yield _missing("node lock", f"expected PCR 15 to be unused, {boot.lock_why}", "Reboot it.")
     if not boot.userspace_log:
         step = f"Nothing, before systemd 255; attested_userspace_log is {expected.userspace_log}."
-        yield _note("event log", "systemd wrote no log of what it measured", step)
+        yield _note("event log", "systemd wrote no log of its measurements", step)
     if boot.secure_boot is not True and not boot.unseen:
         state = "is off" if boot.secure_boot is False else "is not proven by the log"
-        yield _note("secure boot", f"Secure Boot {state}", "Nothing, if its profile shall allow that.")
+        yield _note("secure boot", f"Secure Boot {state}", "Nothing, if its profile may allow that.")
 
 
 def _clock(seen: MachineView, _expected: Expected) -> Iterator[Finding]:
@@ -241,25 +245,33 @@ def _state_disk(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         text = f"expected cryptsetup {versions[0]} or newer, got {versions[1]}"
         yield _missing("cryptsetup", text, "Use Debian 12 or newer.")
     if disk.cryptsetup is None and not seen.base.missing_packages:
-        yield _missing("cryptsetup", "expected the command cryptsetup, it is not there", "Install cryptsetup-bin.")
+        yield _missing("cryptsetup", "expected the command cryptsetup, it is missing", "Install cryptsetup-bin.")
     if wanted.erase and f"{BY_ID}{wanted.erase}" != wanted.device:
         name = wanted.device.removeprefix(BY_ID)
         text = f"expected {name!r} as the disk to erase, got {wanted.erase!r} ({Reason.STATE_DISK_OPTION.name})"
-        yield _missing(_DISK, text, "Correct attested_state_disk_erase, or take it away.")
+        yield _missing(_DISK, text, "Correct attested_state_disk_erase, or remove it.")
     yield from _found_disk(disk, wanted)
 
 
 def _guards(_seen: MachineView, expected: Expected) -> Iterator[Finding]:
     if expected.pod_security == PRIVILEGED:
-        text = f"Pods will be held to nothing (attested_pod_security: {PRIVILEGED}): who may create one takes its node"
-        yield _note("pod security", text, "Set it to baseline, and name in attested_exempt_namespaces what needs more.")
+        text = f"Pods will not be restricted (attested_pod_security: {PRIVILEGED}): a Pod can take over its node"
+        yield _note(
+            "pod security",
+            text,
+            "Set it to baseline, and list the namespaces that need more in attested_exempt_namespaces.",
+        )
     if not expected.kubelets_checked:
-        text = "nobody will check kubelets' serving certificates (attested_kubelet_serving_certificates: false)"
-        yield _note("kubelet", text, "Leave the variable out before init: who answers at a node's address reads exec.")
+        text = "kubelets' serving certificates will not be checked (attested_kubelet_serving_certificates: false)"
+        yield _note(
+            "kubelet",
+            text,
+            "Remove the variable before init: any machine that answers at a node's address can read exec sessions.",
+        )
 
 
 def _found_disk(disk: DiskView, wanted: StateDisk) -> Iterator[Finding]:
-    """Return what would end the step that opens the disk, each with the code that it would end with."""
+    """Return what would make the step that opens the disk fail, each finding with the code of that failure."""
     if disk.problem:
         yield _missing(_DISK, disk.problem, "Look below /dev/disk/by-id, and correct attested_state_disk.")
         return
@@ -270,11 +282,13 @@ def _found_disk(disk: DiskView, wanted: StateDisk) -> Iterator[Finding]:
     if disk.users:
         names = ", ".join(disk.users)
         text = f"expected {wanted.device} unused, it is used by {names} ({Reason.STATE_DISK_BUSY.name})"
-        yield _missing(_DISK, text, "Unmount it or take it out of what uses it, or name another disk.")
+        yield _missing(_DISK, text, "Unmount it or remove it from its user, or name another disk.")
     if disk.size_bytes < wanted.minimum_bytes:
         sizes = f"{wanted.minimum_bytes} bytes, it has {disk.size_bytes}"
         text = f"expected {wanted.device} with at least {sizes} ({Reason.STATE_DISK_TOO_SMALL.name})"
         yield _missing(_DISK, text, "Name a larger disk, or set attested_state_disk_minimum_bytes.")
     if disk.contents and not disk.ours and not wanted.erase:
-        text = f"expected {wanted.device} empty or ours, found {disk.contents} ({Reason.STATE_DISK_OCCUPIED.name})"
-        yield _missing(_DISK, text, "Save what is on it, and name it in attested_state_disk_erase.")
+        text = (
+            f"expected {wanted.device} empty or a state disk, found {disk.contents} ({Reason.STATE_DISK_OCCUPIED.name})"
+        )
+        yield _missing(_DISK, text, "Save its data, and name it in attested_state_disk_erase.")

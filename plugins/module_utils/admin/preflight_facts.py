@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is seen of one machine, and what the site expects of it. Plain data."""
+"""The observed state of one machine, and what the site expects of it. Plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class StateDisk:
     """The disk that the site names for the machine's state.
 
-    ``erase`` repeats the last part of its path where what is on it may go, else "".
+    ``erase`` repeats the last part of its path if its content may be erased, else "".
     """
 
     device: str
@@ -30,10 +30,10 @@ class StateDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskView:
-    """That disk as it was found, and the cryptsetup that would open it.
+    """The observed state of the disk, and the installed cryptsetup.
 
-    ``problem`` says why it could not be read. ``ours``: our label is on it, or our volume of it is open. ``contents``
-    says what else is on it, "" for nothing. ``cryptsetup`` is its version, None where there is none.
+    ``problem`` says why it could not be read. ``ours``: it has the label of a state disk, or its volume is open.
+    ``contents`` names other content, "" for none. ``cryptsetup`` is the version, None if it is not installed.
     """
 
     problem: str = ""
@@ -47,12 +47,12 @@ class DiskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the site says of the machine.
+    """What the site expects of the machine.
 
-    ``ports`` have to be free; ``peers`` are host:port of other machines that have to answer, be it by a refusal;
-    ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970. ``pod_security`` is what Pods
-    will be held to; ``kubelets_checked``: API servers will demand that kubelets serve with the cluster's certificates.
-    ``python_version`` is the one that the bundle has wheels for.
+    ``ports`` must be free. ``peers`` are host:port of other machines that must answer, if only by a refused connection.
+    ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970. ``pod_security`` is the level
+    that is enforced for Pods. ``kubelets_checked``: API servers will require that kubelets serve with the cluster's
+    certificates. ``python_version`` is the version of the bundle's wheels.
     """
 
     node_name: str
@@ -78,11 +78,11 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmView:
-    """A TPM as it shows itself to anybody who may open it; ``problem`` says why it could not be read.
+    """The public state of a TPM; ``problem`` says why it could not be read.
 
-    ``certificates`` and ``other_certificates`` name endorsement keys that we use, and those that we do not.
-    ``registers`` are those of the SHA-256 bank, 32 bytes each; empty where there is no such bank. ``disabled`` names
-    hierarchies that are off; ``in_lockout``: it takes no password of a protected object.
+    ``certificates`` and ``other_certificates`` name the supported and the unsupported endorsement keys with a
+    certificate. ``registers`` are those of the SHA-256 bank, 32 bytes each, empty without the bank. ``disabled`` names
+    hierarchies that are off. ``in_lockout``: it accepts no password of a protected object.
     """
 
     problem: str = ""
@@ -98,10 +98,10 @@ class TpmView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootView:
-    """The logs of this boot, held against the registers.
+    """The logs of this boot, compared with the registers.
 
-    ``secure_boot`` is None where the log does not prove it. ``lock`` is the reading of the node lock's register, empty
-    where it was not read. ``unseen`` says what could not be looked at on this machine, and why.
+    ``secure_boot`` is None if the log does not prove it. ``lock`` is the state of the node lock, empty if its register
+    was not read. ``unseen`` says what could not be checked on this machine, and why.
     """
 
     firmware_problem: str = ""
@@ -115,7 +115,7 @@ class BootView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skew:
-    """How far the machine's clock is ahead of the admin's, in seconds: somewhere from ``least`` to ``most``."""
+    """How far the machine's clock is ahead of the admin's, in seconds: between ``least`` and ``most``."""
 
     least: float
     most: float
@@ -123,9 +123,9 @@ class Skew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineView:
-    """Everything that was seen. Sizes are bytes, ``memory`` 0 where it is not known.
+    """The observed state. Sizes are bytes; ``memory`` is 0 if it is not known.
 
-    ``base`` is what prepare looks at, its packages only where ``has_dpkg``. ``disk`` is there where the site names one.
+    ``base`` is what prepare checks, with packages only if ``has_dpkg``. ``disk`` is set if the site names a disk.
     """
 
     base: Machine

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the admin orders of a profile in the site: keep it, merge several, compute it from an image, retire it."""
+"""Make the profile that an admin requests: keep it, merge several, compute it from an image, or retire it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def ordered_profile(directory: Path, params: Mapping[str, Any]) -> tuple[MeasurementProfile, tuple[Difference, ...]]:
-    """Return the profile that ``params`` (options of measurement_profile) ask for, and what its parts differ in.
+    """Return the profile that ``params`` (options of measurement_profile) request, and how its parts differ.
 
     ``directory`` holds the site's profiles. Raises PROFILE_UNKNOWN, MANIFEST_INVALID, PROFILES_UNLIKE, IMAGE_MALFORMED,
     PREDICTION_INCOMPLETE, FILE_UNUSABLE.
@@ -60,7 +60,7 @@ def _computed(directory: Path, params: Mapping[str, Any]) -> MeasurementProfile:
 
 
 def _finished(profile: MeasurementProfile, params: Mapping[str, Any]) -> MeasurementProfile:
-    """Return it with the name, the label and the expiry that were asked for."""
+    """Return the profile with the requested name, label and expiry."""
     changes: dict[str, Any] = {"name": params["name"] or profile.name}
     if params["label"] and not params["image"]:
         changes["registers"] = {
@@ -95,7 +95,7 @@ def single_profile(text: str) -> MeasurementProfile:
 
 
 def approval_digest(profile: MeasurementProfile) -> str:
-    """Return the name of what a profile accepts (SHA-256, hex): the same for each machine that shows the same."""
+    """Return a digest of what a profile accepts (SHA-256, hex), equal for machines with the same measurements."""
     accepted = {
         pcr: tuple(sorted((AllowedValue(value.digest, "") for value in allowed), key=lambda value: value.digest))
         for pcr, allowed in sorted(profile.registers.items())

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The recovery kit of a site: gathered from it, written only when it would say something else, put back into one.
+"""The recovery kit of a site: write it only if its content changed, and restore a site from it.
 
-An encrypted file cannot be compared with what it should hold. So beside the secrets lies a mark: a MAC, under a key of
-the master secret, over the file's digest, its content without the time, and what closes it. It tells nothing without
-the master secret, and a run that finds it true changes nothing.
+An encrypted file cannot be compared with its wanted content. So a mark is stored with the secrets: a MAC, under a key
+of the master secret, over the file's digest, its content without the time, and its lock. The mark reveals nothing
+without the master secret. If the mark matches, the kit is not written again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POLICY = "policy/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitOrder:
-    """Where the kit lies, what closes it, and where the site's profiles lie (None: policy/ of the site)."""
+    """The path of the kit, its lock, and the directory of the site's profiles (None: policy/ of the site)."""
 
     path: Path
     lock: Lock = field(repr=False)
@@ -54,7 +54,7 @@ class KitOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitPlan:
-    """What the kit should hold; ``current`` says that the file at its place was written from the same."""
+    """The wanted content of the kit; ``current`` says that the existing file has it."""
 
     kit: Kit
     order: KitOrder
@@ -63,7 +63,7 @@ class KitPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoration:
-    """Which files (relative, as in the kit) are written, and which the site has and keeps although they differ."""
+    """The files (paths as in the kit) to write, and those that the site keeps although they differ."""
 
     kit: Kit
     secrets: tuple[str, ...]
@@ -77,7 +77,7 @@ class Restoration:
 
 
 def gather(site: Site, vault: Vault, *, now: datetime, policy_directory: str | Path | None = None) -> Kit:
-    """Return what a kit of ``site`` holds; raises as `secrets.load` does, and as `Kit.require_whole`."""
+    """Return the kit of ``site``; raises as `secrets.load` does, and as `Kit.require_whole`."""
     bundle = secrets.load(site, vault)
     kit = Kit(
         written=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -103,7 +103,7 @@ def gather(site: Site, vault: Vault, *, now: datetime, policy_directory: str | P
 
 
 def plan_kit(site: Site, vault: Vault, order: KitOrder, *, now: datetime) -> KitPlan:
-    """Decide whether the kit has to be written; raises PLACE_TAKEN where something else lies at its place."""
+    """Decide whether the kit has to be written; raises PLACE_TAKEN if another file exists at its path."""
     kit = gather(site, vault, now=now, policy_directory=order.policy_directory)
     require_replaceable(order.path, cluster=kit.cluster_id)
     if not (order.path.exists() and site.kit_mark.exists()):
@@ -113,7 +113,7 @@ def plan_kit(site: Site, vault: Vault, order: KitOrder, *, now: datetime) -> Kit
 
 
 def apply_kit(site: Site, plan: KitPlan, *, random: Random) -> None:
-    """Write the kit, then the mark: a break in between has the next run write both again."""
+    """Write the kit, then the mark; after an interruption the next run writes both again."""
     if plan.current:
         return
     data = close_kit(plan.kit, plan.order.lock, random=random)
@@ -122,10 +122,10 @@ def apply_kit(site: Site, plan: KitPlan, *, random: Random) -> None:
 
 
 def plan_restoration(site: Site, kit: Kit, vault: Vault, *, policy_directory: str | Path | None = None) -> Restoration:
-    """Decide what ``kit`` brings into ``site``: what is missing there, and nothing else.
+    """Decide which files of ``kit`` are written to ``site``: only those that are missing there.
 
-    1. Public facts that the site has are those of the kit's cluster, join CA and policy key. 2. So is each secret that
-    it has. Raises KIT_OTHER_CLUSTER.
+    1. If the site has public facts, they are of the kit's cluster, join CA and policy key. 2. The secrets that the
+    site has are those of the kit. Raises KIT_OTHER_CLUSTER.
     """
     _require_same_facts(site, kit)  # 1
     _require_same_secrets(site, kit, vault)  # 2
@@ -141,7 +141,7 @@ def plan_restoration(site: Site, kit: Kit, vault: Vault, *, policy_directory: st
 
 
 def restore(site: Site, plan: Restoration, vault: Vault, *, policy_directory: str | Path | None = None) -> None:
-    """Write what ``plan`` lists, each file whole; a break leaves less, and the next run goes on."""
+    """Write the files of ``plan``, each one atomically; after an interruption the next run writes the rest."""
     contents = _secrets(plan.kit)
     texts = dict(plan.kit.files)
     _make_folder(site.secrets, mode=0o700)

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The master secret of a cluster as shares that can be printed, kept apart and typed in again.
+"""The master secret of a cluster as shares that can be printed, stored in different places and typed in again.
 
-A share is a text: facts of the cluster that are no secret, and 62 words. What the words hold together is 68 bytes:
-format version (1), the first 3 bytes of a hash over the rest, key (32), salt (32). The words alone are enough; the
-facts say of which cluster they are, and are checked against what the words give.
+A share is a text: public facts of the cluster, and 62 words. The words of all shares together encode 68 bytes: format
+version (1), the first 3 bytes of a hash over the rest, key (32), salt (32). The words alone are enough. The facts
+identify the cluster, and are compared with the rebuilt secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FACTS = {"cluster-id": 64, "measurement-salt": 64, "master-secret": 32}  # hex 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFacts:
-    """What of the cluster is no secret, in hex; "" is not known. ``fingerprint`` names the master secret."""
+    """The public facts of a cluster, in hex; "" is not known. ``fingerprint`` identifies the master secret."""
 
     cluster_id: str = ""
     measurement_salt: str = ""
@@ -51,7 +51,7 @@ class SplitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOrder:
-    """How to split: any ``threshold`` of ``count`` shares rebuild; an empty ``passphrase`` is none."""
+    """How to split: any ``threshold`` of ``count`` shares rebuild the secret; an empty ``passphrase`` is none."""
 
     threshold: int
     count: int
@@ -59,7 +59,7 @@ class ShareOrder:
 
     @classmethod
     def parse(cls, text: str, passphrase: SecretBytes) -> ShareOrder:
-        """Return the order that ``text`` gives as k/n, such as 3/5; raises OPTION_INVALID."""
+        """Return the order in ``text``, which is k/n, such as 3/5; raises OPTION_INVALID."""
         found = re.fullmatch(r"([0-9]{1,3})/([0-9]{1,3})", text)
         if not found:
             raise KeyServiceError("expected k/n, such as 3/5, got something else", reason=Reason.OPTION_INVALID)
@@ -70,7 +70,7 @@ class ShareOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One share as it was read; its words are whole."""
+    """One share; the checksum of its words is valid."""
 
     phrase: Phrase
     facts: SplitFacts
@@ -78,16 +78,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A master secret out of shares, and the facts that stood on them."""
+    """A master secret that was rebuilt from shares, and the facts on the shares."""
 
     master: MasterSecret = field(repr=False)
     facts: SplitFacts
 
 
 def split_master(master: MasterSecret, *, salt: bytes, order: ShareOrder, random: Random) -> tuple[str, ...]:
-    """Return the texts of the shares, share 1 first, each tried before it is given out; raises OPTION_INVALID.
+    """Return the texts of the shares, share 1 first, after a test that they rebuild the secret; raises OPTION_INVALID.
 
-    ``salt`` is the measurement salt, b"" where nobody knows it: then the shares do not name the cluster.
+    ``salt`` is the measurement salt; with b"" (not known) the shares do not name the cluster.
     """
     facts = _facts_of(master, salt)
     phrases = split_secret(
@@ -109,9 +109,9 @@ def split_master(master: MasterSecret, *, salt: bytes, order: ShareOrder, random
 def combine_shares(shares: Sequence[Share], passphrase: SecretBytes) -> Rebuilt:
     """Return the master secret that ``shares`` rebuild.
 
-    1. No two of them name different clusters (SHARES_UNLIKE). 2. They are enough, different, and of one split
-    (SHARES_TOO_FEW, SHARES_UNLIKE). 3. What they hold is whole, which it is not under another
-    passphrase (SHARE_PASSPHRASE). 4. It is the secret, and of the cluster, that they name (SHARES_UNLIKE).
+    1. They do not name different clusters (SHARES_UNLIKE). 2. They are enough, different, and of one split
+    (SHARES_TOO_FEW, SHARES_UNLIKE). 3. The hash of the rebuilt bytes matches; with a wrong passphrase it does not
+    (SHARE_PASSPHRASE). 4. The secret and its cluster are those that the shares name (SHARES_UNLIKE).
     """
     facts = _common_facts(shares)  # 1
     payload = combine_phrases([share.phrase for share in shares], passphrase)  # 2
@@ -137,25 +137,25 @@ def combine_shares(shares: Sequence[Share], passphrase: SecretBytes) -> Rebuilt:
 
 
 def shares_of(name: str, data: bytes) -> tuple[Share, ...]:
-    """Return the shares of a text in which an empty line ends each; raises as `parse_share` does."""
+    """Return the shares of a text, separated by empty lines; raises as `parse_share` does."""
     texts = [one for one in re.split(rb"\n\s*\n", data.replace(b"\r\n", b"\n")) if one.strip()]
     names = [name] if len(texts) == 1 else [f"{name}, share {place}" for place in range(1, len(texts) + 1)]
     return tuple(parse_share(one, text) for one, text in zip(names, texts, strict=True))
 
 
 def parse_share(name: str, data: bytes) -> Share:
-    """Return the share in ``data``, its file or only its words; ``name`` stands in errors.
+    """Return the share in ``data``, its file or only its words; errors quote ``name``.
 
-    1. It is a short text (SHARE_MALFORMED). 2. Lines with ``#`` say nothing; ``name: value`` are known facts, each at
-    most once (SHARE_MALFORMED, FILE_VERSION_UNKNOWN). 3. All else is words, with numbers before them or not, as many
-    as ours (SHARE_MALFORMED). 4. They are whole (`read_phrase`).
+    1. It is a short text (SHARE_MALFORMED). 2. Lines with ``#`` are comments; ``name: value`` are known facts, each at
+    most once (SHARE_MALFORMED, FILE_VERSION_UNKNOWN). 3. All else is words, with or without numbers, `WORDS` in total
+    (SHARE_MALFORMED). 4. The words are valid (`read_phrase`).
     """
     if len(data) > _MAX_SHARE_BYTES:  # 1
         raise _malformed(name, f"at most {_MAX_SHARE_BYTES} bytes")
     try:
         lines = data.decode("ascii").splitlines()
     except UnicodeDecodeError:
-        raise _malformed(name, "ASCII alone") from None
+        raise _malformed(name, "only ASCII") from None
     facts: dict[str, str] = {}
     words: list[str] = []
     for line in (one.strip() for one in lines):
@@ -225,7 +225,7 @@ def _master_of(payload: bytes) -> MasterSecret:
     version, check, body = payload[0], payload[1 : 1 + _CHECK_BYTES], payload[1 + _CHECK_BYTES :]
     if len(payload) != _PAYLOAD_BYTES or check != _check(version, body):
         raise KeyServiceError(
-            "expected a whole master secret from these shares, they give something else under this passphrase",
+            "expected a valid master secret from these shares, they give something else under this passphrase",
             reason=Reason.SHARE_PASSPHRASE,
         )
     if version != _VERSION:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A PKCS#11 token by the library `python-pkcs11`: finds the RSA key that a kit is closed to, and has it decrypt."""
+"""A PKCS#11 token with the library `python-pkcs11`: decrypt the file key of a kit with the token's RSA key."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ class Pkcs11Token:
     """An open session of a token; implements `closing.Token`."""
 
     def __init__(self, session: Any) -> None:
-        """Work in ``session``, which somebody else closes."""
+        """Store ``session``, which the caller closes."""
         self._session = session
 
     def public_keys(self) -> tuple[bytes, ...]:
-        """Return the public halves (PEM) of the token's RSA keys: what a kit can be closed to."""
+        """Return the public keys (PEM) of the token's RSA keys, to which a kit can be encrypted."""
         return tuple(
             key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
             for _handle, key in self._keys()
         )
 
     def unwrap(self, facts: TokenFacts) -> SecretBytes:
-        """Return the file key of a kit; raises KIT_KEY_WRONG without its key, KIT_DAMAGED for another text."""
+        """Return the file key of a kit; raises KIT_KEY_WRONG without its RSA key, KIT_DAMAGED for an altered text."""
         found = [handle for handle, key in self._keys() if token_key_digest(key) == facts.key_sha256]
         if not found:
             raise KeyServiceError(
-                f"expected the RSA key {facts.key_sha256.hex()} that this kit is closed to, the token does not have it",
+                f"expected the RSA key {facts.key_sha256.hex()} that this kit is encrypted to, "
+                "the token does not have it",
                 reason=Reason.KIT_KEY_WRONG,
             )
         try:
@@ -51,7 +52,7 @@ class Pkcs11Token:
             file_key = b""
         if len(file_key) != FILE_KEY_BYTES:
             raise KeyServiceError(
-                "expected a file key that the token opens, the kit was altered", reason=Reason.KIT_DAMAGED
+                "expected a file key that the token decrypts, the kit was altered", reason=Reason.KIT_DAMAGED
             )
         return SecretBytes(file_key)
 
@@ -73,8 +74,8 @@ class Pkcs11Token:
 def open_token(module: str | Path, *, pin: SecretBytes, token_label: str = "") -> Iterator[Pkcs11Token]:
     """Open the token of the PKCS#11 ``module`` (a shared library, by its absolute path) and close it at the end.
 
-    An empty ``token_label`` takes the only one there is. Raises KIT_TOKEN_UNUSABLE: no module, no such token, several,
-    a wrong or locked PIN, or a device that fails.
+    An empty ``token_label`` selects the only token. Raises KIT_TOKEN_UNUSABLE: no module, no such token, several, a
+    wrong or locked PIN, or a device that fails.
     """
     path = Path(module)
     if not path.is_absolute() or not path.is_file():

@@ -89,7 +89,7 @@ def test_it_is_renewed_with_less_than_a_quarter_of_its_life_left(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        pytest.param({"renew": True}, "it was asked for", id="asked for"),
+        pytest.param({"renew": True}, "it was requested", id="asked for"),
         pytest.param({"groups": ["developers"]}, "the present one is for developers, on-call", id="fewer groups"),
         pytest.param({"groups": []}, "the present one is for developers, on-call", id="no group"),
         pytest.param({"hours": 12}, "the present one is for 8 hours", id="another life"),

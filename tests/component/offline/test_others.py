@@ -119,7 +119,7 @@ def test_a_token_of_softhsm_opens_what_was_closed_to_its_key(
         pytest.param({"pin": "27182818"}, "KIT_TOKEN_UNUSABLE", id="a wrong PIN"),
         pytest.param({"token": "another"}, "KIT_TOKEN_UNUSABLE", id="no such token"),
         pytest.param({"module": "/etc/hostname"}, "KIT_TOKEN_UNUSABLE", id="a module that is none"),
-        pytest.param({"key": True}, "KIT_KEY_WRONG: closed to", id="a kit for another key"),
+        pytest.param({"key": True}, "KIT_KEY_WRONG: encrypted to", id="a kit for another key"),
         pytest.param({"wrapped": True}, "KIT_DAMAGED: was altered", id="a wrapped key that was altered"),
     ],
 )

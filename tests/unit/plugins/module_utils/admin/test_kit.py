@@ -300,9 +300,9 @@ def test_a_kit_for_a_token_opens_by_its_key_alone() -> None:
     token = KeyInMemory()
     data = close_kit(KIT, Lock(token_key=token.public_key()), random=SystemRandom())
     assert open_kit(data, KitKeys(token=token)) == KIT
-    assert refused(data, KitKeys(token=KeyInMemory())) == "KIT_KEY_WRONG: closed to"
+    assert refused(data, KitKeys(token=KeyInMemory())) == "KIT_KEY_WRONG: encrypted to"
     assert refused(data, RIGHT) == "KIT_KEY_WRONG: got none"
-    assert refused(altered(data, b"token-key"), KitKeys(token=token)) == "KIT_KEY_WRONG: closed to"
+    assert refused(altered(data, b"token-key"), KitKeys(token=token)) == "KIT_KEY_WRONG: encrypted to"
     assert describe_kit(data)["closed by"].startswith("the RSA key ")
 
 
@@ -336,7 +336,7 @@ def test_each_recipient_opens_and_a_stranger_does_not() -> None:
     for words in (first, second):
         assert open_kit(data, KitKeys(identities=parse_identities(words)), expected=KIT.cluster_id) == KIT
     keys = KitKeys(identities=parse_identities(stranger))
-    assert refused(data, keys) == "KIT_KEY_WRONG: closed to"
+    assert refused(data, keys) == "KIT_KEY_WRONG: encrypted to"
     assert refused(data, RIGHT) == "KIT_KEY_WRONG: got none"
     assert refused(data, KitKeys(identities=parse_identities(first)), expected=b"\1" * 32) == "KIT_OTHER_CLUSTER"
     assert "age" in describe_kit(data)["closed by"]

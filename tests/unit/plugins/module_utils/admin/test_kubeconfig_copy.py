@@ -95,12 +95,12 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("clusters: [", "no YAML that is read here", id="broken"),
+        pytest.param("clusters: [", "no supported YAML", id="broken"),
         pytest.param("$ANSIBLE_VAULT;1.1;AES256\n3039\n", "of the kind Config", id="encrypted"),
         pytest.param("kind: List\n", "of the kind Config", id="another kind"),
         pytest.param("- 1\n", "of the kind Config", id="a list"),
-        pytest.param("a: &a 1\nb: *a\n", "no YAML that is read here", id="an alias"),
-        pytest.param("kind: Config\n---\nkind: Config\n", "no YAML that is read here", id="two documents"),
+        pytest.param("a: &a 1\nb: *a\n", "no supported YAML", id="an alias"),
+        pytest.param("kind: Config\n---\nkind: Config\n", "no supported YAML", id="two documents"),
         pytest.param("kind: Config\nclusters: {a: 1}\n", "expected clusters", id="no list"),
         pytest.param("kind: Config\nusers: [{user: {}}]\n", "expected users", id="no name"),
         pytest.param("kind: Config\ncontexts: [{name: a, context: 1}]\n", "expected contexts", id="no context"),
@@ -135,6 +135,6 @@ def test_an_own_file_takes_the_place_of_an_earlier_one_alone(tmp_path: Path) -> 
     assert yaml.safe_load(path.read_text()) == body(certificate=b"two")
     merge(path)
     before = path.read_bytes()
-    with pytest.raises(SiteError, match="left as it is"):
+    with pytest.raises(SiteError, match="left unchanged"):
         kubeconfig_copy.own_file(path, body(), site=site)
     assert path.read_bytes() == before

@@ -147,7 +147,7 @@ def test_a_file_that_says_more_is_not_written_over(site: Site) -> None:
     path = site.root / "host_vars" / "w-1" / "identity.yml"
     path.parent.mkdir(parents=True)
     path.write_text("attested_serial: B2\n", encoding="utf-8")
-    with pytest.raises(AttestedError, match="attested_serial; move that into another file") as caught:
+    with pytest.raises(AttestedError, match="attested_serial; move these variables into another file") as caught:
         site.enroll()
     assert (caught.value.code, site.written()) == ("SITE_INVENTORY", ["w-1"])
     assert path.read_text(encoding="utf-8") == "attested_serial: B2\n"

@@ -124,7 +124,7 @@ def test_one_thing_is_missing_and_named_with_a_next_step(seen: dict[str, Any], c
         pytest.param({"boot": BootView(secure_boot=False)}, {}, "note", "is off", id="Secure Boot off"),
         pytest.param({"boot": BootView(secure_boot=None)}, {}, "note", "is not proven", id="Secure Boot unproven"),
         pytest.param(
-            {"boot": BootView(userspace_log=False, secure_boot=True)}, {}, "note", "no log of what", id="older systemd"
+            {"boot": BootView(userspace_log=False, secure_boot=True)}, {}, "note", "no log of its", id="older systemd"
         ),
         pytest.param({"skew": Skew(least=61.0, most=91.0)}, {}, "note", "61 s ahead", id="a clock that drifts"),
         pytest.param(
@@ -134,8 +134,12 @@ def test_one_thing_is_missing_and_named_with_a_next_step(seen: dict[str, Any], c
             "packages nft",
             id="a package that prepare installs",
         ),
-        pytest.param({}, {"pod_security": "privileged"}, "note", "held to nothing", id="Pod security turned off"),
-        pytest.param({}, {"kubelets_checked": False}, "note", "nobody will check", id="kubelets that nobody checks"),
+        pytest.param(
+            {}, {"pod_security": "privileged"}, "note", "will not be restricted", id="Pod security turned off"
+        ),
+        pytest.param(
+            {}, {"kubelets_checked": False}, "note", "will not be checked", id="kubelets without certificates"
+        ),
         pytest.param({"has_dpkg": False}, {}, "not looked at", "no dpkg", id="another distribution"),
         pytest.param({"boot": BootView(unseen="no yaml")}, {}, "not looked at", "no yaml", id="a library is missing"),
     ],
@@ -194,7 +198,7 @@ def test_a_good_disk_lacks_nothing(disk: DiskView):
     ("changed", "check", "words"),
     [
         pytest.param({"cryptsetup": (2, 5)}, "cryptsetup", "2.6 or newer, got 2.5", id="an old cryptsetup"),
-        pytest.param({"cryptsetup": None}, "cryptsetup", "is not there", id="no cryptsetup"),
+        pytest.param({"cryptsetup": None}, "cryptsetup", "is missing", id="no cryptsetup"),
         pytest.param({"present": False}, "state disk", "STATE_DISK_MISSING", id="no disk"),
         pytest.param(
             {"problem": "a name (STATE_DISK_OPTION)"}, "state disk", "a name (STATE_DISK_OPTION)", id="not by its id"

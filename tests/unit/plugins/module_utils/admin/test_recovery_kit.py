@@ -130,7 +130,7 @@ def test_another_lock_has_it_written_again(site: Site, order: recovery_kit.KitOr
     write(site, order)
     other = KeyInMemory()
     assert write(site, replace(order, lock=Lock(token_key=other.public_key())))
-    assert refused(lambda: open_kit(order.path.read_bytes(), KEYS)) == "KIT_KEY_WRONG: closed to"
+    assert refused(lambda: open_kit(order.path.read_bytes(), KEYS)) == "KIT_KEY_WRONG: encrypted to"
     open_kit(order.path.read_bytes(), KitKeys(token=other))
     with_passphrase = replace(order, lock=Lock(passphrase=PASSPHRASE, cost=CHEAP))
     assert write(site, with_passphrase)

@@ -70,7 +70,7 @@ def test_one_whose_disk_nobody_knows_is_a_candidate_without_one() -> None:
     [
         pytest.param({"attested_admission": "Refused"}, "its machine is Refused", id="removed"),
         pytest.param({"attested_admission": "Revoked"}, "its machine is Revoked", id="revoked"),
-        pytest.param({"attested_ek": ""}, "nobody enrolled its machine", id="never enrolled"),
+        pytest.param({"attested_ek": ""}, "its machine is not enrolled", id="never enrolled"),
     ],
 )
 def test_who_is_not_admitted_is_left_out_and_named(variables: dict[str, str], why: str) -> None:
