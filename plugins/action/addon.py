@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``addon``: one row of addons.yml becomes a Helm release, its custom objects are saved before."""
+"""Action of the module ``addon``: save the custom objects of one row of addons.yml, then change its Helm release."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CHARTS = Path(__file__).parents[2] / "roles" / "bundle_builder" / "files" / "ch
 
 
 class ActionModule(SiteAction):
-    """Make one release what the site says."""
+    """Change one release to what the site says."""
 
     SPEC = site_spec().merged(
         kubectl_spec(),
@@ -94,7 +94,7 @@ class ActionModule(SiteAction):
             return _result(self._there({**options, "state": "applied"}), values, diff=plan.get("diff"))
 
     def _addons(self, site: Site, before: tuple[Addon, ...]) -> tuple[Addon, ...]:
-        """Return what goes before, and the list of the site, whose values may be templates and in a vault.
+        """Return ``before`` and the add-ons of the site; their values may be templates or in a vault.
 
         Raises ADDON_INVALID.
         """
@@ -110,7 +110,7 @@ class ActionModule(SiteAction):
             problem = type(error).__name__
         else:
             return parse_addons(document, before=before)
-        raise SiteError(  # outside of the handler: a cause may quote a value
+        raise SiteError(  # raised outside of the handler, because the cause may quote a value
             f"expected {path} as YAML whose templates and vaults open, got {problem}", reason=Reason.ADDON_INVALID
         )
 
@@ -150,7 +150,7 @@ class ActionModule(SiteAction):
 
 
 def _network_plugin(params: Mapping[str, Any]) -> tuple[Addon, ...]:
-    """Return the network plugin of the site as its first add-on, with the image that the bundle brings to the nodes."""
+    """Return the network plugin of the site as its first add-on, with the image from the bundle."""
     name = params["network_plugin"]
     if name == "none":
         return ()

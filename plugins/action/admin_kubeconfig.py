@@ -68,7 +68,7 @@ class ActionModule(SiteAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Request, write, or both with a control plane between them."""
+        """Return the request, or write the kubeconfig, with ``sign`` after a control plane signed the request."""
         if params["sign"]:
             wanted = _wanted(params)
             return self._hold(params, wanted, Site.at(params["site"]), AnsibleVault(), check_mode=check_mode)
@@ -86,7 +86,7 @@ class ActionModule(SiteAction):
     def _hold(
         self, params: Mapping[str, Any], wanted: Wanted, site: Site, vault: AnsibleVault, *, check_mode: bool
     ) -> Result:
-        """Let the control plane of this task sign where that is due; keep the kubeconfig, and the copies of it."""
+        """Let the control plane of this task sign if a certificate is due; write the kubeconfig and its copies."""
         path = site.kubeconfig_of(wanted.user)
         authorities = accept_authorities(self._ask({})["cluster_ca"].encode("ascii"))
         plan = admin_access.plan_certificate(site, vault, wanted, now=SystemClock().now(), authorities=authorities)
@@ -124,12 +124,12 @@ class ActionModule(SiteAction):
 
 
 def _wanted(params: Mapping[str, Any]) -> Wanted:
-    """Return the certificate that the options are for; raises OPTION_INVALID."""
+    """Return the certificate that the options request; raises OPTION_INVALID."""
     user, said, hours = params["admin"] or ADMIN_USER, params["groups"], params["hours"]
     if user == ADMIN_USER:
         if said is not None:
             raise SiteError(
-                f"expected groups for a further admin alone, got some for {ADMIN_USER}: name one with admin=NAME",
+                f"expected groups only for a further admin, got some for {ADMIN_USER}: name one with admin=NAME",
                 reason=Reason.OPTION_INVALID,
             )
         groups: tuple[str, ...] | None = groups_of(user, None)
@@ -150,7 +150,7 @@ def _access(params: Mapping[str, Any], given: GivenAccess) -> Access:
 
 
 def _copies(params: Mapping[str, Any], site: Site, body: dict[str, Any]) -> list[Copy]:
-    """Return the files outside of the site that are to hold the kubeconfig too; raises OPTION_INVALID."""
+    """Return the copies of the kubeconfig outside of the site; raises OPTION_INVALID."""
     copies = []
     if params["file"]:
         copies.append(kubeconfig_copy.own_file(Path(params["file"]), body, site=site))

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class ActionModule(SigningAction):
-    """Sign what the site means, after what the control planes have seen."""
+    """Sign the site's next policy, with a generation after those of the control planes."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -67,7 +67,7 @@ class ActionModule(SigningAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Plan; without check mode sign, and write down in cluster.yml what was signed."""
+        """Plan; without check mode sign, and record the policy in cluster.yml."""
         draft = self.draft(params)
         observed = _observed(params["records"], draft.public)
         plan = draft.planned(observed)
@@ -86,7 +86,7 @@ class ActionModule(SigningAction):
     def _heard(
         self, params: Mapping[str, Any], plan: PolicyPlan, draft: Draft
     ) -> dict[str, VerifiedMachine | AttestedError]:
-        """Ask the nodes of which something is not known for fresh evidence; nothing of it is written anywhere."""
+        """Request fresh evidence from the nodes whose outcome is not known; the evidence is stored nowhere."""
         verifier = self.verifier(params)
         question = Question(
             cluster_id=verifier.cluster_id,
@@ -112,7 +112,7 @@ def _observed(records: Sequence[Mapping[str, Any]], public: ClusterFile) -> Obse
 
 
 def _verified(document: Any, public: ClusterFile) -> ClusterPolicy | None:
-    """Return the API's policy where it is ours; whatever else is there is replaced."""
+    """Return the API's policy if its signature is valid; any other policy is replaced."""
     if not isinstance(document, dict) or not document:
         return None
     try:
@@ -135,12 +135,12 @@ def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
 
 
 def _as_heard(node: LastSeen, heard: Mapping[str, VerifiedMachine | AttestedError]) -> LastSeen:
-    """Return the node as fresh evidence shows it, or with the reason why there is none."""
+    """Return the node with its fresh evidence, or with the reason why there is none."""
     answer = heard.get(node.node_name)
     if answer is None:
         return node
     if isinstance(answer, AttestedError):
-        return replace(node, unheard=f"asked for evidence: {answer.code}: {answer.message}")
+        return replace(node, unheard=f"requested evidence: {answer.code}: {answer.message}")
     return replace(node, registers=answer.quote.pcrs, facts=answer.facts)
 
 

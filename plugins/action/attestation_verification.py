@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``attestation_verification``: challenge the node of the task and judge its evidence here."""
+"""Action of the module ``attestation_verification``: challenge the node, judge its evidence on the admin's machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ActionModule(SiteAction):
-    """Verify one node: which TPM it has (enroll), or whether it is what the policy says (verify)."""
+    """Verify one node: which TPM it has (enroll), or whether it satisfies the policy (verify)."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -63,7 +63,7 @@ class ActionModule(SiteAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # it changes nothing
-        """Ask, verify, and return what was proven."""
+        """Request evidence, verify it, and return what was proven."""
         if Purpose(params["purpose"]) is Purpose.ENROLL:
             return self._enroll(params)
         return self._verify(params)
@@ -129,7 +129,7 @@ def _line(line: BootLine) -> dict[str, Any]:
 
 
 def _named(keys: ChipKeys, before: InventoryNode | None) -> dict[str, Any]:
-    """Return the machine's name, and every second key that the site knows from now on for this host."""
+    """Return the key that names the machine, and every second key to record for this host."""
     aliases = dict(before.aliases) if before is not None else {}
     if keys.alias:
         aliases[keys.ek_sha256] = keys.alias

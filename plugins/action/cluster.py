@@ -29,12 +29,12 @@ _NODE_MODULE = "attested.kubernetes.cluster_keys"
 
 
 class ActionModule(SiteAction):
-    """Verify, seal, send: nothing secret leaves this machine before the node was judged."""
+    """Verify, seal, send: no secret leaves the admin's machine before the node was judged."""
 
     SPEC = site_spec().merged(site_policy_spec(), site_verifier_spec(), node_config_spec(), tpm_timeout_spec())
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Judge the node of this task; without check mode give it the keys."""
+        """Judge the node of this task; without check mode send it the keys."""
         self.require_founder()
         site = Site.at(params["site"])
         bundle = secrets.load(site, AnsibleVault())

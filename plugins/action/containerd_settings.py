@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``containerd_settings``: settings that are refused never leave this machine."""
+"""Action of the module ``containerd_settings``: refused settings never leave the admin's machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ActionModule(NodeAction):
     FORM = FORM
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Refuse what the module would refuse: its options may hold a password, and Ansible shows them with -vvv."""
+        """Refuse here what the module would refuse: options may hold a password, and -vvv shows a module's options."""
         checked = self.answer(self.FORM.spec, _check)
         return checked if checked.get("failed") else super().run(tmp, task_vars)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``etcd_backup``: a control plane writes the encrypted file, which is fetched and kept here."""
+"""Action of the module ``etcd_backup``: fetch a backup that a control plane encrypted, and keep the newest ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NODE_MODULE = "attested.kubernetes.etcd_snapshot"
 
 
 class ActionModule(SiteAction):
-    """Keep the newest backups of a cluster in a directory of the admin's."""
+    """Keep the newest backups of a cluster in a directory of the admin's machine."""
 
     SPEC = site_spec().merged(
         node_config_spec(),
@@ -45,7 +45,7 @@ class ActionModule(SiteAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Have the control plane of this task write a backup; fetch it; remove the oldest."""
+        """Let the control plane of this task write a backup, fetch it, and remove the oldest ones."""
         if params["keep"] < 1:
             raise SiteError(f"expected keep as 1 or more, got {params['keep']}", reason=Reason.OPTION_INVALID)
         directory = Path(params["directory"]).resolve()

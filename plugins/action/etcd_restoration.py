@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``etcd_restoration``: a backup goes to a control plane that is verified first.
+"""Action of the module ``etcd_restoration``: send a backup to a control plane that is verified first.
 
-The identity of the recovery kit stays here. The backup is encrypted again, to an identity of this run, and that one is
-sealed to the machine in the very state that was verified.
+The identity of the recovery kit stays on the admin's machine. The backup is encrypted again, to an identity of this
+run, which is sealed to the machine in the state that was verified.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_KEY_BYTES = 65536
 
 
 class ActionModule(SiteAction):
-    """Open the backup, verify the machine, send both."""
+    """Decrypt the backup, verify the machine, send the backup and its new identity."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -54,7 +54,7 @@ class ActionModule(SiteAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Restore the backup on the node of this task; in check mode all of it is checked and nothing sent."""
+        """Restore the backup on the node of this task; in check mode check everything and send nothing."""
         cluster_id = self.verifier(params).cluster_id
         options = {"state": "restored", **{name: params[name] for name in ("node_config", "confirm_healthy")}}
         with tempfile.TemporaryDirectory(prefix="attested-restore-") as scratch:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``fleet_status``: make a table, what needs a person, and a report of what others have read."""
+"""Action of the module ``fleet_status``: make a table, a list of what needs a person, and a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ActionModule(AttestedAction):
-    """Read the results of `node_status_info` and `cluster_info`; no node is asked."""
+    """Combine the results of `node_status_info` and `cluster_info`, without a call to a node."""
 
     SPEC: ClassVar[ArgumentSpec] = ArgumentSpec(
         options={
@@ -39,7 +39,7 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Make the status, and write it where that was asked for."""
+        """Make the status, and write the report if its path is given."""
         paths = report_paths(params["report"])
         fleet = read_fleet(
             params["nodes"],

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``fleet_verification``: ask every node at once, judge here, tell and write what was found."""
+"""Action of the module ``fleet_verification``: verify all nodes at once, and print and write the findings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TELL_SECONDS = 2.0
 
 
 class ActionModule(SiteAction):
-    """Verify a fleet; a node that is refused or silent is a finding, not a failure of the task."""
+    """Verify a fleet; a refused or silent node is a finding, not a failure of the task."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -62,7 +62,7 @@ class ActionModule(SiteAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Ask (or take the results that were handed in), and report."""
+        """Verify the nodes, or use the given results, and report."""
         paths = report_paths(params["report"])
         verifier = self.verifier(params)
         findings = self._findings(params, verifier)
@@ -107,7 +107,7 @@ class ActionModule(SiteAction):
         )
 
     def _progress(self, total: int) -> Callable[[Finding], None]:
-        """Return what tells, every few seconds, how far it has come; a small fleet is done before that."""
+        """Return a callback that prints the progress every few seconds; a small fleet is done before that."""
         state = {"asked": 0, "bad": 0, "told": time.monotonic()}
 
         def told(finding: Finding) -> None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``init``: judge a machine over its init service, send it the keys, show what it does with them.
+"""Action of the module ``init``: judge a machine over its init service, send it the keys, and print its progress.
 
-An action and not a module, because a module cannot print while it runs, and because the secrets stay on this side.
+It is an action, because a module cannot print while it runs, and because the secrets stay on the admin's machine.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OVER_SSH = "ansible-playbook attested.kubernetes.init -e over_ssh=true"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """The policy that goes along with an order; generation 0 and nothing where none does."""
+    """The policy that is sent with an order; generation 0 and empty if none is sent."""
 
     generation: int = 0
     policy: bytes = b""
@@ -75,7 +75,7 @@ class Sent:
 class ActionModule(SigningAction):
     """Make the cluster on the machine of this task, unless the site has access to it already.
 
-    A machine that waits for an init, with no API server to ask, has been reset: its cluster is made again.
+    If the machine waits for an init and no API server answers, the machine was reset. Its cluster is made again.
     """
 
     SPEC = site_spec().merged(
@@ -98,7 +98,7 @@ class ActionModule(SigningAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Read the site; ask the machine; keep what it gives."""
+        """Send the machine an init request, follow it, and write the kubeconfig."""
         self.require_founder()
         site, vault, question = Site.at(params["site"]), AnsibleVault(), self._question(params)
         bundle = secrets.load(site, vault)
@@ -127,17 +127,17 @@ class ActionModule(SigningAction):
         return Result(changed=True, values={**values, **screen.judgement, **_times(ended), **_in_force(ended, sent)})
 
     def failure(self, error: AttestedError) -> dict[str, Any]:
-        """Return the failure; where the machine itself failed, with its step and the last lines of that."""
+        """Return the failure; if the machine itself failed, with its step and the last log lines of the step."""
         answer = failure_of(error)
         if not isinstance(error, InitFailed):
             return answer
         said = error.failure
         if said.code != error.code:
-            answer["msg"] = f"{said.message} (the machine says {said.code[:100]})"
+            answer["msg"] = f"{said.message} (the machine reports {said.code[:100]})"
         return answer | {"stage": said.stage, "task": said.task, "log": said.log.splitlines()}
 
     def _has_cluster(self, params: Mapping[str, Any], site: Site, vault: AnsibleVault, question: Question) -> bool:
-        """Return whether the admin has access to a cluster that need not be made again, nor its keys brought again."""
+        """Return whether the admin has access to the cluster and its machine does not wait for an init."""
         clock = question.clock
         if not admin_access.has_access(site, vault, cluster_name=params["cluster_name"], now=clock.now()):
             return False
@@ -167,7 +167,7 @@ class ActionModule(SigningAction):
 
 
 def _wish(params: Mapping[str, Any], bundle: KeyBundle, *, request: bytes, node: str, question: Question) -> Wish:
-    """Return what is asked of the machine, by an admin key that is made for this and lives in memory only."""
+    """Return the input of the init, with an admin key that is made for it and exists only in memory."""
     order = InitOrder(
         cluster_name=params["cluster_name"],
         kubernetes_version=params["kubernetes_version"],
@@ -184,9 +184,9 @@ def _wish(params: Mapping[str, Any], bundle: KeyBundle, *, request: bytes, node:
 
 
 def _signed(draft: Draft) -> Sent:
-    """Return the policy of a site whose cluster nobody has seen yet, signed and written down in cluster.yml.
+    """Return the signed first policy of a site, and record it in cluster.yml.
 
-    Another try of the same site signs the same generation in the same bytes. Raises MESSAGE_TOO_LARGE.
+    Another attempt of the same site signs the same generation with the same bytes. Raises MESSAGE_TOO_LARGE.
     """
     plan = draft.planned(_NOBODY_YET)
     policy, objects = pack_policy(draft.signed(plan.policy), profiles=draft.applied, identities=plan.identities)
@@ -202,7 +202,7 @@ def _signed(draft: Draft) -> Sent:
 
 
 def _in_force(ended: Ended, sent: Sent) -> dict[str, Any]:
-    """Say which policy the machine has put in force: ours is missing where it knows no such field, or took another."""
+    """Return the policy generation in force, and whether it is not the sent one; an older machine ignores the field."""
     taken = ended.success.policy_generation
     return {"policy_generation": taken, "policy_missing": taken != sent.generation}
 
@@ -211,7 +211,7 @@ def _require_cluster(ended: Ended, bundle: KeyBundle) -> None:
     got = ended.success.cluster_id
     if got != bundle.cluster_id:
         raise KeyServiceError(
-            f"expected the cluster {bundle.cluster_id.hex()}, the machine says that it made {got.hex()[:64]}",
+            f"expected the cluster {bundle.cluster_id.hex()}, the machine reports that it made {got.hex()[:64]}",
             reason=Reason.CLUSTER_ID_MISMATCH,
         )
 

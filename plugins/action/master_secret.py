@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``master_secret``: it works on the admin's machine, because the secrets never leave it."""
+"""Action of the module ``master_secret``: it runs on the admin's machine, which the secrets never leave."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MAX_PASSPHRASE_BYTES = 512
 
 
 class ActionModule(AttestedAction):
-    """Make the secrets of a site, all or none, from nothing or from elsewhere; and split the master secret."""
+    """Make or import the secrets of a site, all or none, and split the master secret."""
 
     SPEC = site_spec().merged(
         ArgumentSpec(
@@ -89,7 +89,7 @@ def _apply(site: Site, plan: SecretsPlan, name: str) -> ClusterFile:
 
 
 def _split(site: Site, folder: str, order: ShareOrder, *, check_mode: bool) -> bool:
-    """Write shares unless the folder holds such ones; return whether there is, or was, something to do."""
+    """Write shares unless the folder has them already; return whether anything is, or would be, written."""
     bundle = secrets.load(site, AnsibleVault())
     master = bundle.ring.require_first()
     if holds_split(folder, master, order):

@@ -59,7 +59,7 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Parse, compute or merge, compare with what the site has, write."""
+        """Parse, compute or merge the profile, compare it with the site's, and write it."""
         directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
         if params["state"] == "absent":
             return _removed(directory / f"{params['name']}.yml", params["name"], check_mode=check_mode)

@@ -77,7 +77,7 @@ class ActionModule(AttestedAction):
 
 
 def _judged(params: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -> dict[str, str]:
-    """Return what becomes of the machine after the boot that was asked for; nothing where none was."""
+    """Return whether the machine is admitted after the given boot, empty without one."""
     if params["image"]:
         path = params["image"]
         boot = NextBoot(path=path, image=read_image(read_bytes(path, limit=MAX_IMAGE_BYTES)))
@@ -90,7 +90,7 @@ def _judged(params: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -
 
 
 def _shown_boot(told: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -> Shown:
-    """Return what the machine proved, as attestation_verification returns it."""
+    """Return what the machine proved, from a result of attestation_verification."""
     if not told:
         return Shown()
     try:
@@ -107,7 +107,7 @@ def _shown_boot(told: Mapping[str, Any], profiles: Sequence[MeasurementProfile])
 
 
 def _learned(manifest: str, profiles: Sequence[MeasurementProfile]) -> dict[str, Any]:
-    """Return the name of the learned values, and how they differ from the profile that is nearest to them."""
+    """Return the digest of the learned values, and how they differ from the most similar profile."""
     profile = single_profile(manifest)
     compared = [differences((one, profile)) for one in profiles]
     nearest = min(compared, key=len, default=())

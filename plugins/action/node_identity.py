@@ -57,13 +57,13 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Write what the options describe; without change if the files say so already."""
+        """Write what the options describe; changes nothing if the files have it already."""
         if params["machines"] is not None:
             return self._listed(params, check_mode)
         return self._disks(params, check_mode) if params["records"] is not None else self._identity(params, check_mode)
 
     def _identity(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Render, compare, write; the id of the disk, which the cluster assigns, stays."""
+        """Render, compare, write; the disk id, which the cluster assigns, stays."""
         path = Site.at(params["site"]).identity_file(params["node"])
         before = _text(path)
         require_only_identity(before, place=str(path))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``node_identity_info``: the identities that the inventory says, read on the admin's machine."""
+"""Action of the module ``node_identity_info``: the identities of the inventory, read on the admin's machine."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Action of the module ``node_recovery``: open the disks of locked nodes, from the site's secrets or a recovery kit.
 
-An action and not a module, because the secrets stay on this side and because it tells of each node at once.
+It is an action, because the secrets stay on the admin's machine, and because it prints each outcome at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What the admin brings: the cluster's keys, its join CA, and the site's files as a kit has them."""
+    """The input from the admin: the cluster's keys, its join CA, and the site's files in a kit."""
 
     keys: ClusterKeys
     ca: JoinCa = field(repr=False)
@@ -63,17 +63,17 @@ class Holdings:
 
 
 class RecoveryIncomplete(AttestedError):
-    """Some node stays locked; ``values`` tell of each."""
+    """Some node stays locked; ``values`` have the outcome of each."""
 
     def __init__(self, left: Sequence[Outcome], total: int, values: Mapping[str, Any]) -> None:
-        """Name who is left and why."""
+        """Name the nodes that stay locked, with their reasons."""
         told = "; ".join(f"{one.node}: {one.reason.name if one.reason else ''}: {one.message}" for one in left)
         super().__init__(f"expected all {total} nodes to open, {told}", reason=Reason.RECOVERY_INCOMPLETE)
         self.values = values
 
 
 class ActionModule(SiteAction):
-    """Recover the nodes that are named; that somebody else was first is no failure."""
+    """Recover the named nodes; a node that was opened by another contender first is no failure."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -92,7 +92,7 @@ class ActionModule(SiteAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Open what the admin holds, choose the nodes, recover them; without a key's sending in check mode."""
+        """Read the keys, choose the nodes, recover them; in check mode no key is sent."""
         verifier = self.verifier(params)
         holdings = _holdings(params, verifier)
         roster = make_roster(params["nodes"], self.nodes(), holdings.files)
@@ -111,13 +111,13 @@ class ActionModule(SiteAction):
         return Result(changed=any(one.state in (State.RECOVERED, State.READY) for one in outcomes), values=values)
 
     def failure(self, error: AttestedError) -> dict[str, Any]:
-        """Return the failure, with what became of each node."""
+        """Return the failure, with the outcome of each node."""
         return failure_of(error) | (dict(error.values) if isinstance(error, RecoveryIncomplete) else {})
 
     def _outcomes(
         self, params: Mapping[str, Any], roster: Roster, rescuer: Rescuer, *, send: bool
     ) -> tuple[Outcome, ...]:
-        """Return what became of each node in the roster's order, telling of each as soon as it is known."""
+        """Return the outcome of each node in the roster's order, and print each as soon as it is known."""
         locked, unknown = [], []
         for one in roster.candidates:
             endpoint = self.endpoint(one.name, params["port"])
@@ -133,7 +133,7 @@ class ActionModule(SiteAction):
         return tuple(sorted((*found, *unknown), key=lambda one: places[one.node]))
 
     def _rescuer(self, params: Mapping[str, Any], verifier: Verifier, holdings: Holdings) -> Rescuer:
-        """Return the admin, by a key that is made for this and lives in memory only."""
+        """Return the rescuer, with an admin key that is made for it and exists only in memory."""
         question = Question(
             cluster_id=verifier.cluster_id,
             policy=site_policy(self.profiles(params), self.nodes()),
@@ -154,7 +154,7 @@ class ActionModule(SiteAction):
 
 
 def _holdings(params: Mapping[str, Any], verifier: Verifier) -> Holdings:
-    """Return what the kit holds, or else the site; raises KIT_OTHER_CLUSTER."""
+    """Return the keys and files of the kit, or else the keys of the site; raises KIT_OTHER_CLUSTER."""
     if not params["kit"]:
         bundle = secrets.load(Site.at(params["site"]), AnsibleVault())
         ca = JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal())

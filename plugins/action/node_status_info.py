@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``node_status_info``: the same call without a process of its own, on the node itself."""
+"""Action of the module ``node_status_info``: if Ansible runs on the node itself, the call in this process."""
 
 from __future__ import annotations
 

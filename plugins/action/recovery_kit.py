@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``recovery_kit``: it works on the admin's machine, because the secrets never leave it."""
+"""Action of the module ``recovery_kit``: it runs on the admin's machine, which the secrets never leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_KEY_BYTES = 65536
 
 
 class ActionModule(AttestedAction):
-    """Write the recovery kit of a site where it would say something else, or bring a site back from one."""
+    """Write the recovery kit of a site if its content changed, or restore a site from one."""
 
     SPEC = site_spec().merged(
         kit_keys_spec(),
@@ -94,7 +94,7 @@ def _restore(site: Site, params: Mapping[str, Any], *, check_mode: bool) -> Resu
 def _lock_of(params: Mapping[str, Any]) -> Lock:
     if not (params["recipients"] or params["passphrase_file"] or params["token_key"]):
         raise SiteError(
-            "expected one of recipients, passphrase_file and token_key to close the kit, got none",
+            "expected one of recipients, passphrase_file and token_key to encrypt the kit, got none",
             reason=Reason.KIT_KEY_WRONG,
         )
     return Lock(

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Action of the module ``rescue``: what `attested rescue keys` and `extract` do, on the admin's machine.
 
-An action, because the master secret is read and used in this process alone; a result holds names, paths and hashes.
+It is an action, so that only this process reads the master secret; a result holds names, paths and hashes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAX_SECRET_BYTES = 4096
 
 
 class ActionModule(AttestedAction):
-    """Derive, try, write; then copy the data out of one disk, where that is asked for."""
+    """Derive the keys, try them, write them; then copy the data of one disk, if requested."""
 
     SPEC = ArgumentSpec(
         options={
@@ -73,7 +73,7 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Say what follows from the secret, and write what was asked for; nothing is written to a disk."""
+        """Return what is derived from the secret, and write the requested files; no disk is changed."""
         for name in ("keys_to", "data_to"):
             if params[name]:
                 require_outside(params[name])
@@ -95,7 +95,7 @@ def _master(path: str) -> MasterRing:
 
 
 def _keys(params: Mapping[str, Any], master: MasterRing, warnings: list[str], *, check_mode: bool) -> Result:
-    """Derive what follows, try the keys, and write those files that differ; raises DISK_KEY_WRONG for any."""
+    """Derive the keys, try them, and write the files that differ; raises DISK_KEY_WRONG if any key is wrong."""
     insecure = params["insecure_any_header"]
     given = [*params["disks"], *([params["data_of"]] if params["data_of"] and not params["disks"] else [])]
     found = [row for one in given for row in examine_disks(one, master, insecure=insecure, warn=warnings.append)]
@@ -127,7 +127,7 @@ def _keys(params: Mapping[str, Any], master: MasterRing, warnings: list[str], *,
 
 
 def _data(params: Mapping[str, Any], master: MasterRing | None, *, check_mode: bool) -> Result:
-    """Copy the data of one disk into a new folder; raises FILE_UNUSABLE where something lies in it."""
+    """Copy the data of one disk into a new folder; raises FILE_UNUSABLE if the folder is not empty."""
     out = Path(params["data_to"])
     if out.is_dir() and any(out.iterdir()):
         raise SystemFault(f"expected an empty folder or none, got {out}", reason=Reason.FILE_UNUSABLE)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``rotation``: every rotation is planned here, and the site's own phases are run here."""
+"""Action of the module ``rotation``: plan every rotation, and run the site's own phases, on the admin's machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OwnVersions:
 
 
 class ActionModule(AttestedAction):
-    """Plan from what every node said and what the cluster says of itself; with ``apply`` run what the site does."""
+    """Plan from the state of every node and of the cluster; with ``apply`` run the site's own phase."""
 
     SPEC = rotation_spec().merged(
         ArgumentSpec(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``rotation_recipient``: verify a control plane, and say sealed to whom keys go, or send them."""
+"""Action of the module ``rotation_recipient``: verify a control plane, then send it keys or a sealed order for them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _NODE_MODULE = "attested.kubernetes.rotation_phase"
 
 
 class ActionModule(SiteAction):
-    """Verify, seal, send: nothing secret leaves this machine before the node was verified in the state that it is in.
+    """Verify, seal, send: no secret leaves the admin's machine before the node was verified in its current state.
 
-    The secret that opens the box is in memory here, between the verification and the sealing of the order.
+    The secret that opens the box is only in memory, between the verification and the sealing of the order.
     """
 
     SPEC = rotation_spec().merged(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``stored_secrets``: batch after batch, each told as it is done."""
+"""Action of the module ``stored_secrets``: encrypt the Secrets again in batches, and print the progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODULE = "attested.kubernetes.stored_secrets"
 
 
 class ActionModule(AttestedAction):
-    """An action and not a module alone, because a module cannot print while it runs."""
+    """It is an action, because a module cannot print while it runs."""
 
     SPEC = ArgumentSpec(
         options={
@@ -30,7 +30,7 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Go on until none is left; a batch that writes nothing fails on the node, so there is an end."""
+        """Run batches until no Secret is left; a batch that writes nothing fails on the node, so the loop ends."""
         done = 0
         while True:
             said = run_module_there(self._execute, _MODULE, params)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``support_bundle``: put together what the nodes gathered, and what the site commits."""
+"""Action of the module ``support_bundle``: combine the material of the nodes and the committed files of the site."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MODE = 0o600
 
 
 class ActionModule(AttestedAction):
-    """A node of which nothing came is a line of the manifest, not a failure of the task."""
+    """Make the bundle; a node without material is a line of the manifest, not a failure of the task."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -52,7 +52,7 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Write the bundle, root's or the admin's alone, and say where it is."""
+        """Write the bundle with mode 0600, and return its path."""
         site, hider, clock = Site.at(params["site"]), Hider(), SystemClock()
         collector = Collector(runner=SystemRunner(), hider=hider)
         own = collector.collect(site_sources(site.root, site.policy_directory(params["policy_directory"])))
@@ -78,7 +78,7 @@ class ActionModule(AttestedAction):
 
 
 def part_of(name: str, result: Any, hider: Hider) -> Part:
-    """Return the part of a node by the result that Ansible has of it, which may be a failure; raises nothing of it."""
+    """Return the part of a node from its task result; a failed result is a part as well, not an error."""
     sent = result.get("material") if isinstance(result, dict) else None
     if not isinstance(sent, str):
         told = str(result.get("msg", "nothing came of it")) if isinstance(result, dict) else "nothing came of it"
@@ -96,7 +96,7 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text[:_MAX_TEXT], validate=True)
     except (binascii.Error, ValueError):
-        return b""  # which is no gzip, and refused as such
+        return b""  # no gzip data, which `parse_material` refuses
 
 
 def _make(path: Path, data: bytes) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Action of the module ``tpm_authorization``: auth values leave this machine sealed to a key of the node."""
+"""Action of the module ``tpm_authorization``: auth values leave the admin's machine sealed to a key of the node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HIERARCHIES = {"endorsement": RH_ENDORSEMENT, "owner": RH_OWNER}
 
 
 class ActionModule(AttestedAction):
-    """Read the variables here; they are no arguments, because arguments are shown."""
+    """Read the auth values from variables; they are no arguments, because Ansible shows arguments."""
 
     SPEC = ArgumentSpec(
         options={
@@ -38,7 +38,7 @@ class ActionModule(AttestedAction):
     ).merged(tpm_spec(), tpm_timeout_spec())
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Ask which hierarchies have a password, and send what the site knows of them."""
+        """Get the hierarchies with a password from the node, and send their auth values."""
         reached = {name: params[name] for name in ("tcti", "tpm_timeout_seconds")}
         if params["state"] == "absent":
             gone = self._run({**reached, "state": "absent"})
@@ -59,7 +59,7 @@ class ActionModule(AttestedAction):
         return Result(changed=bool(taken["changed"]), values={"held": taken["held"], "demanded": demanded})
 
     def _value(self, name: str) -> bytes:
-        """Return the value of a variable of the node, nothing where it is not set."""
+        """Return the value of a variable of the node, empty if it is not set."""
         if name not in self.task_vars:
             return b""
         text = str(self._templar.template(self.task_vars[name]))

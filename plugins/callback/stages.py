@@ -13,12 +13,12 @@ version_added: 0.1.0
 description:
   - Prints a line for every task that changed something, took longer than a second or reported steps, with its state,
     hosts and time; the other tasks of a play share one line.
-  - The message of C(ansible.builtin.debug) is printed as it is.
+  - The message of C(ansible.builtin.debug) is printed unchanged.
   - A failure is printed in full, with its reason code, what to do and the next command to run.
   - A run in which no play matched any host ends with exit code 2.
-  - What came from a machine is printed without anything that a terminal obeys; such a character is shown as an escape.
+  - Control characters in the output of a machine are printed as escapes.
   - With C(-v) it is Ansible's own callback P(ansible.builtin.default#callback), which prints everything.
-  - What a task says while it works, as M(attested.kubernetes.init) does, is printed at once.
+  - Lines that a task prints while it works, as M(attested.kubernetes.init) does, are printed at once.
   - A result's key C(steps), a list of dictionaries with C(name), C(seconds) and C(changed), becomes a line a step.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -60,13 +60,13 @@ _COLOURS = {"FAILED": C.COLOR_ERROR, "changed": C.COLOR_CHANGED, "ignored": C.CO
 
 
 def _quiet(method: Callable[..., None]) -> Callable[..., None]:
-    """Use ``method`` by default, and Ansible's own of that name with -v; neither prints what a terminal obeys."""
+    """Use ``method`` by default, and Ansible's own of that name with -v; both escape control characters."""
 
     @functools.wraps(method)
     def chosen(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
         for one in args:
             if isinstance(getattr(one, "result", None), dict):
-                stage_lines.make_visible(one.result)  # a copy, which Ansible keeps for callbacks alone
+                stage_lines.make_visible(one.result)  # a copy that Ansible makes for callbacks only
         loud = self._display.verbosity > 0
         with self._escaping(coloured=loud):
             (getattr(Default, method.__name__) if loud else method)(self, *args, **kwargs)
@@ -82,7 +82,7 @@ class CallbackModule(Default):
     CALLBACK_NAME = "attested.kubernetes.stages"
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Begin without a stage."""
         super().__init__()
         self._began = time.monotonic()
         self._stage: Stage | None = None
@@ -93,45 +93,45 @@ class CallbackModule(Default):
 
     @_quiet
     def v2_playbook_on_start(self, playbook: Any) -> None:
-        """Remember how the run can be repeated."""
-        path = Path(str(playbook._file_name))  # noqa: SLF001  # the only name there is
+        """Store the name by which the playbook can be run again."""
+        path = Path(str(playbook._file_name))  # noqa: SLF001  # Ansible has no public name for it
         ours = path.parent.parent.parts[-2:] == ("attested", "kubernetes") and path.parent.name == "playbooks"
         self._playbook = f"attested.kubernetes.{path.stem}" if ours else path.name
 
     @_quiet
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """Print the play's sentence."""
+        """Print the name of the play."""
         self._close_play()
         self._started_hosts.clear()
         self._display.display(f"\n{play.get_name().strip() or 'Unnamed play'}", color=C.COLOR_HIGHLIGHT)
 
     @_quiet
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        """Say it loudly: Ansible ends with 0 here."""
+        """Print an error, because Ansible ends with 0 here."""
         self._display.display("  no host matched: nothing was done", color=C.COLOR_ERROR)
 
     @_quiet
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
-        """Close the stage before and open the next."""
+        """Close the previous stage and open the next one."""
         self._open(task)
 
     @_quiet
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
-        """Show a handler as any other task."""
+        """Show a handler like any other task."""
         self._open(task)
 
     @_quiet
     def v2_playbook_on_include(self, included_file: Any) -> None:
-        """Say nothing: the tasks speak for themselves."""
+        """Print nothing: the included tasks have their own lines."""
 
     @_quiet
     def v2_runner_on_start(self, host: Any, task: Any) -> None:  # noqa: ARG002
-        """Learn which hosts take part."""
+        """Record the hosts that take part."""
         self._started_hosts.add(host.get_name())
 
     @_quiet
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Note the host, and print what a debug task has to say."""
+        """Record the host, and print the message of a debug task."""
         self._handle_warnings(result.result)
         stage = self._stage or self._open(result.task)
         host = result.host.get_name()
@@ -143,7 +143,7 @@ class CallbackModule(Default):
 
     @_quiet
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:  # noqa: FBT002
-        """Note the host; print the failure in full unless the playbook expects it."""
+        """Record the host; print the failure in full unless the playbook ignores errors."""
         self._handle_warnings(result.result)
         stage = self._stage or self._open(result.task)
         host = result.host.get_name()
@@ -155,37 +155,37 @@ class CallbackModule(Default):
 
     @_quiet
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Treat a host that cannot be reached as a failure."""
+        """Treat an unreachable host as a failure."""
         stage = self._stage or self._open(result.task)
         stage.failed.append(result.host.get_name())
         self._fail(result.host.get_name(), result.result, stage)
 
     @_quiet
     def v2_runner_on_skipped(self, result: Any) -> None:
-        """Say nothing: what does not apply is no stage."""
+        """Print nothing: a skipped task is no stage."""
 
     @_quiet
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        """Print what a debug task in a loop has to say; the task's line counts the rest."""
+        """Print the message of a debug task in a loop; other items are part of the task's line."""
         if result.task.action in C._ACTION_DEBUG:  # noqa: SLF001
             self._say(result.result)
 
     @_quiet
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        """Say nothing yet: the failed items are printed with the task."""
+        """Print nothing yet: the failed items are printed with the task."""
 
     @_quiet
     def v2_runner_item_on_skipped(self, result: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     @_quiet
     def v2_runner_retry(self, result: Any) -> None:
-        """Show on a terminal that something is waited for."""
+        """Show the attempt of a retried task on the terminal's current line."""
         tried, retries = result.result.get("attempts", 0), result.result.get("retries", 0)
         self._pass_by(f"  {result.task.name} ({result.host.get_name()}: attempt {tried} of {retries})")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Close with one line; a run that matched no host at all ends as an error, which Ansible's own does not."""
+        """Print the last line; unlike with Ansible's own callback, a run that matched no host ends as an error."""
         if self._display.verbosity > 0:
             with self._escaping(coloured=True):
                 super().v2_playbook_on_stats(stats)
@@ -196,7 +196,7 @@ class CallbackModule(Default):
             raise SystemExit(_NO_HOST_MATCHED)
 
     def v2_on_file_diff(self, result: Any) -> None:
-        """Show Ansible's own lines of what differs."""
+        """Print Ansible's own diff lines."""
         stage_lines.make_visible(result.result)
         with self._escaping(coloured=True):
             super().v2_on_file_diff(result)
@@ -211,7 +211,7 @@ class CallbackModule(Default):
 
     @contextlib.contextmanager
     def _escaping(self, *, coloured: bool = False) -> Iterator[None]:
-        """Let the display write nothing that a terminal obeys; ``coloured``: but the colours in Ansible's own lines."""
+        """Escape control characters in the output of the display; ``coloured``: but colours of Ansible's own lines."""
         display = self._display.display
         colours = _COLOURED if coloured and ANSIBLE_COLOR else _NOTHING
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The base of our action plugins: options in, one call in the process that runs the playbook, result out."""
+"""The base of this collection's actions: options in, one call in Ansible's own process, result out."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Answering(ActionBase):
-    """What all actions of ours do alike: options in, one call, result out."""
+    """Runs one call with the task's options, and returns its result."""
 
     def answer(self, spec: ArgumentSpec, work: Run) -> dict[str, Any]:
-        """Return how ``work`` ended: the module's result, or the failure with msg, reason, hint and command.
+        """Return the result of ``work``, or its failure with msg, reason, hint and command.
 
-        Its options are plain values: Ansible tags its own, and YAML refuses to write those.
+        ``work`` gets plain values: Ansible's own values have tags, which YAML refuses to write.
         """
-        self._load_name = self._task.action  # a wrong option is told as the module's, not as that of a file of ours
+        self._load_name = self._task.action  # the message about a wrong option names the module
         _checked, options = self.validate_argument_spec(**spec.arguments())
         params = json.loads(json.dumps(options))
         try:
@@ -37,12 +37,12 @@ class Answering(ActionBase):
         return result_of(result, diff_mode=bool(self._task.diff))
 
     def failure(self, error: AttestedError) -> dict[str, Any]:
-        """Return the keys of a failed result; a subclass may know more of its own errors."""
+        """Return the keys of a failed result; a subclass may add keys for its own errors."""
         return failure_of(error)
 
 
 class AttestedAction(Answering):
-    """Work on the admin's side, whatever the connection of the task is.
+    """An action that works on the admin's machine, whatever the connection of the task is.
 
     A subclass sets ``SPEC`` and defines `perform`.
     """
@@ -57,7 +57,7 @@ class AttestedAction(Answering):
         raise NotImplementedError
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Answer Ansible."""
+        """Return the result to Ansible."""
         answer: dict[str, Any] = super().run(tmp, task_vars)
         self.task_vars = task_vars or {}
         return answer | self.answer(self.SPEC, self.perform)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an init says on the admin's terminal while it goes on: the judgement, each task, and why it waits."""
+"""Print the progress of an init on the admin's terminal: the judgement, each task, and each reason to wait."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class InitScreen:
-    """Prints lines by ``say``; each stage has a line of its own, each reason to wait is said once."""
+    """Prints lines with ``say``; each stage has its own line, and each reason to wait is printed once."""
 
     def __init__(self, node: str, *, say: Callable[[str], object]) -> None:
-        """Speak of ``node``."""
+        """Begin the output for ``node``."""
         self._node = node
         self._say = say
         self._stage = ""
@@ -30,11 +30,11 @@ class InitScreen:
         self.judgement: dict[str, str] = {}
 
     def asks(self, endpoint: str) -> None:
-        """Say who is asked."""
-        self._tell(f"asking {endpoint} for its evidence")
+        """Print the endpoint that is called."""
+        self._tell(f"requesting evidence from {endpoint}")
 
     def judged(self, verified: VerifiedNode) -> None:
-        """Say, once, which machine it is and what it has booted; `judgement` keeps it for the result."""
+        """Print once the verified machine and its profile; `judgement` stores them for the result."""
         if self.judgement:
             return
         profile, posture = verified.verdict.profile, verified.verdict.posture.value
@@ -42,17 +42,17 @@ class InitScreen:
         self._tell(f"is the enrolled machine, booted as {profile} (posture {posture})")
 
     def progress(self, one: Progress) -> None:
-        """Say which task begins, how long after the beginning, and the stage where that is a new one."""
+        """Print the stage if it is new, then the task that begins and the time since the beginning."""
         if one.stage != self._stage:
             self._tell(one.stage)
         self._say(begun_line(one.task, after_seconds=one.elapsed_seconds))
         self._stage, self._waits_for = one.stage, None
 
     def waits(self, error: TransportError, pause_seconds: float) -> None:
-        """Say why the same is asked again."""
+        """Print why the same request is sent again."""
         if error.reason is not self._waits_for:
             self._waits_for = error.reason
-            self._tell(f"{error.message} ({error.code}), is asked again in {spent(pause_seconds)}")
+            self._tell(f"{error.message} ({error.code}), trying again in {spent(pause_seconds)}")
 
     def _tell(self, text: str) -> None:
         for row in said_lines(self._node, text):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What opens a recovery kit, as options of an action: identities of age, a passphrase, or a token."""
+"""The keys of a recovery kit as options of an action: identities of age, a passphrase, or a token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_PIN_BYTES = 256
 
 
 def kit_keys_spec() -> ArgumentSpec:
-    """How a kit is opened; documented in the fragment ``kit_keys``."""
+    """Return the options with the keys of a kit; documented in the fragment ``kit_keys``."""
     return ArgumentSpec(
         options={
             "identity_file": {"type": "path"},
@@ -45,7 +45,7 @@ def kit_keys_spec() -> ArgumentSpec:
 
 
 def opened_kit(path: str, params: Mapping[str, Any]) -> Kit:
-    """Return the kit in the file ``path``; what is damaged is told before a token or a passphrase is."""
+    """Return the kit in the file ``path``; a damaged file is refused before a token or a passphrase is used."""
     data = read_kit_file(path)
     describe_kit(data)
     with _keys_of(params) as keys:
@@ -53,7 +53,7 @@ def opened_kit(path: str, params: Mapping[str, Any]) -> Kit:
 
 
 def passphrase_of(params: Mapping[str, Any]) -> SecretBytes | None:
-    """Return the passphrase of the file that the options name, None where they name none."""
+    """Return the passphrase in the file that the options name, None if they name none."""
     if not params["passphrase_file"]:
         return None
     return require_passphrase(read_bytes(params["passphrase_file"], limit=_MAX_PASSPHRASE_BYTES))

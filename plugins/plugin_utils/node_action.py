@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The base of actions that stand in for a module where the playbook runs on the node itself (ADR 0039)."""
+"""The base of actions that replace a module if the playbook runs on the node itself (ADR 0039)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HERE = frozenset({"local", "ansible.builtin.local"})
 _ROOT = Path(__file__).parents[5]
 _MODULES = "ansible_collections.attested.kubernetes.plugins.modules"
 _LONGEST_SECONDS = 86400.0
-"""Of a module: each wait of its own ends long before."""
+"""The time limit of a module; each of its own waits ends long before."""
 _LAUNCH = """
 import runpy, sys
 root, module = sys.argv[1:]
@@ -35,21 +35,21 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class OnNode(Answering, ByModule):
-    """The work of the module of the same name without Ansible's archive of it, where the playbook runs on the node."""
+    """Does the work of the module of the same name; if the playbook runs on the node, without Ansible's archive."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Answer Ansible as the module does."""
+        """Return the module's result to Ansible."""
         answer: dict[str, Any] = self.work_here() if self.runs_here(task_vars or {}) else super().run(tmp, task_vars)
         return answer
 
     def work_here(self) -> dict[str, Any]:
-        """Return the module's answer."""
+        """Return the module's result."""
         raise NotImplementedError
 
     def runs_here(self, task_vars: Mapping[str, Any]) -> bool:
-        """Say whether this process is what the module's would be.
+        """Return whether the module would run in the same way as this process.
 
-        That is: on this machine, as this user, in the foreground, in this environment, by this Python.
+        That is: on this machine, as this user, in the foreground, in this environment, with this Python.
         """
         environment: dict[str, Any] = {}
         self._compute_environment_string(environment)
@@ -62,36 +62,36 @@ class OnNode(Answering, ByModule):
         )
 
     def _interpreter(self, task_vars: Mapping[str, Any]) -> str:
-        """Return the Python that the module would be run by, nothing where Ansible would look for one."""
+        """Return the Python that would run the module, empty if Ansible would search for one."""
         delegate = self._task.delegate_to
         variables = task_vars["ansible_delegated_vars"][delegate] if delegate else task_vars
         return str(self._templar.template(variables.get("ansible_python_interpreter", "")))
 
 
 class NodeAction(OnNode):
-    """The work of a module in this process. A subclass sets ``FORM``, which is the module's own; none holds a key."""
+    """Does the work of a module that has no key in this process. A subclass sets ``FORM``, the module's own."""
 
     FORM: ClassVar[Form]
 
     def work_here(self) -> dict[str, Any]:
-        """Do the work; plain values only, as they come from a module."""
+        """Return the result with plain values only, like a module's."""
         here: dict[str, Any] = json.loads(json.dumps(self.answer(self.FORM.spec, self.FORM.perform)))
         return here
 
 
 class ProcessAction(OnNode):
-    """The work of a module that holds a key: in a process of its own, which starts empty, does that alone and ends.
+    """Does the work of a module that has a key, in a new process that does nothing else.
 
-    It is the installed module as it stands; an archive would be packed, unpacked and compiled anew for each task.
+    The process runs the installed module. Ansible would pack, unpack and compile an archive again for each task.
     """
 
     def work_here(self) -> dict[str, Any]:
-        """Run the module, which reads its options from its standard input and prints its answer."""
+        """Run the module, which reads its options from its standard input and prints its result."""
         options = {
             **self._task.args,
             "_ansible_check_mode": bool(self._task.check_mode),
             "_ansible_diff": bool(self._task.diff),
-            "_ansible_no_log": True,  # of what it is called with: no line in the system's journal
+            "_ansible_no_log": True,  # the module must not write its options to the system's journal
         }
         module = f"{_MODULES}.{self._task.action.rpartition('.')[2]}"
         done = SystemRunner().run(
@@ -115,7 +115,7 @@ def _answer_of(done: CommandResult) -> dict[str, Any]:
 
 
 def _is_this_python(path: str) -> bool:
-    """Say whether ``path`` is what runs this, by any name beside it: a link from elsewhere has other libraries."""
+    """Return whether ``path`` is the running Python, in the same directory: a link elsewhere has other libraries."""
     wanted, here = Path(path), Path(sys.executable)
     try:
         return wanted.parent.resolve() == here.parent.resolve() and wanted.samefile(here)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way to one node over Ansible's own connection: the module ``attestation_info``, run there."""
+"""The connection to one node over Ansible's own connection: it runs the module ``attestation_info`` on the node."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MODULE = "attested.kubernetes.attestation_info"
 
 
 class AnsibleNodePort:
-    """`site.attest.NodePort` over ``execute(module, arguments) -> result``."""
+    """Implements `admin.attest.NodePort` by ``execute(module, arguments) -> result``."""
 
     def __init__(self, execute: Execute, options: Mapping[str, Any]) -> None:
-        """Keep the way to run a module and the options that go with every call (node_config, timeouts)."""
+        """Store the function that runs a module, and the options of every call (node_config, timeouts)."""
         self._execute = execute
         self._options = dict(options)
         self.described: Mapping[str, Any] = {}
 
     def identify(self, purpose: Purpose) -> bytes:
-        """Return the node's challenge request, and keep what else it said of itself (shown, never judged)."""
+        """Return the node's challenge request, and store its other fields (shown, never judged)."""
         self.described = self._call(purpose=purpose.value)
         return base64.b64decode(self.described["challenge_request"])
 
@@ -51,7 +51,7 @@ class AnsibleNodePort:
 
 
 def run_module_there(execute: Execute, module: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the result of ``module`` on the node; its failure becomes an error of ours with the same reason."""
+    """Return the result of ``module`` on the node; a failure is raised as an error with the same reason."""
     result = execute(module, arguments)
     if not result.get("failed") and not result.get("unreachable"):
         return result

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the actions share that sign the site's policy: what is wanted, the next one, its signature, its mark."""
+"""Shared code of the actions that sign the site's policy: draft, plan, signature, and the mark in cluster.yml."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What a site means by its policy at one moment; ``excepted`` are the profiles that ``exceptions`` name.
+    """The content of a site's next policy; ``excepted`` are the profiles that ``exceptions`` name.
 
-    ``reinstate`` are the keys of which it takes a revocation back.
+    ``reinstate`` are the keys whose revocation is taken back.
     """
 
     site: Site
@@ -58,11 +58,11 @@ class Draft:
 
     @property
     def applied(self) -> tuple[MeasurementProfile, ...]:
-        """The profiles that are applied beside the policy."""
+        """The profiles that are applied with the policy."""
         return (*self.profiles, *self.excepted)
 
     def planned(self, observed: Observed) -> PolicyPlan:
-        """Return the next policy after what the cluster says; raises nothing."""
+        """Return the plan for the next policy after the observed state of the cluster; raises nothing."""
         return plan_next(
             profiles=self.profiles,
             identities=self.identities,
@@ -75,12 +75,12 @@ class Draft:
         )
 
     def signed(self, policy: ClusterPolicy) -> dict[str, Any]:
-        """Return the signed manifest; the key is opened here, in memory, and nowhere else. Raises SITE_VAULT."""
+        """Return the signed manifest; the key is decrypted only in memory. Raises SITE_VAULT."""
         key = AnsibleVault().decrypt(read_bytes(self.site.policy_key))
         return sign_policy(policy, private_key=key, cluster_id=self.public.cluster_id)
 
     def remember(self, policy: ClusterPolicy) -> None:
-        """Write into cluster.yml what was signed."""
+        """Record the signed policy in cluster.yml."""
         mark = PolicyMark(
             generation=policy.generation, content_sha256=policy.content_sha256, revoked=tuple(policy.revoked)
         )
@@ -88,7 +88,7 @@ class Draft:
 
 
 class SigningAction(SiteAction):
-    """An action that signs what the site means."""
+    """An action that signs the site's policy."""
 
     def draft(self, params: Mapping[str, Any]) -> Draft:
         """Read the site; raises POLICY_EMPTY, PROFILE_UNKNOWN, MANIFEST_INVALID, SITE_POLICY_EXCEPTION."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a report about a fleet is written: a page for people, JSON for programs, or both."""
+"""Write a report about a fleet: a page for people, JSON for programs, or both."""
 
 from __future__ import annotations
 

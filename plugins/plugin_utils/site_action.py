@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the actions of the admin side share: the site, its verifier, its policy, and a way to the node."""
+"""Shared code of the actions on the admin's machine: the site, its verifier, its policy, and the node's connection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SiteAction(AttestedAction):
     """An action that judges the node of its task by the site."""
 
     def verifier(self, params: Mapping[str, Any]) -> Verifier:
-        """Return this side of the exchanges with the site's nodes."""
+        """Return the verifier of the site's nodes."""
         store = load_ek_store(params["endorsement_authorities"])
         facts = cluster_file.parse(read_bytes(Site.at(params["site"]).cluster_file))
         return Verifier(
@@ -53,7 +53,7 @@ class SiteAction(AttestedAction):
         )
 
     def port(self, params: Mapping[str, Any], **options: str) -> AnsibleNodePort:
-        """Return the way to the node of this task; ``options`` go to its module with every call."""
+        """Return the connection to the node of this task; ``options`` are added to every call."""
         known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
         return AnsibleNodePort(self.execute, {**known, **options})
 
@@ -65,7 +65,7 @@ class SiteAction(AttestedAction):
         return result
 
     def control_plane(self, params: Mapping[str, Any], *, purpose: Purpose) -> tuple[VerifiedNode, str]:
-        """Return the control plane of this task, judged for ``purpose``, and the handle of its answer, which waits.
+        """Return the control plane of this task, judged for ``purpose``, and the handle of its open answer.
 
         Raises what judging raises, and ROLE_NOT_REGISTERED for a worker.
         """
@@ -79,9 +79,9 @@ class SiteAction(AttestedAction):
     def hand_over(
         self, data: bytes, module: str, params: Mapping[str, Any], *, to: VerifiedNode, handle: str, **options: str
     ) -> Mapping[str, Any]:
-        """Seal ``data`` to a judged node; ``module`` opens it there by the answer that waits under ``handle``.
+        """Seal ``data`` to a judged node and run ``module``, which opens it there with the open answer ``handle``.
 
-        ``options`` go to the module too.
+        ``options`` are options of the module.
         """
         known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
         return run_module_there(
@@ -95,10 +95,10 @@ class SiteAction(AttestedAction):
 
     @contextmanager
     def folder_there(self) -> Iterator[str]:
-        """Make a directory on the node for files on their way, and remove it with the block.
+        """Make a directory on the node for files in transfer, and remove it at the end of the block.
 
-        It belongs to the user of the connection, who may not be root: this side fetches from it, and root writes into
-        it, and the other way round. It is not in memory, so what lies in it is encrypted.
+        It belongs to the user of the connection, who may not be root, so that both this user and root can read and
+        write it. It is not in memory, so its files must be encrypted.
         """
         made = self._low_level_execute_command("mktemp -d /var/tmp/attested-transfer-XXXXXXXXXX", sudoable=False)
         folder = str(made["stdout"]).strip()
@@ -110,7 +110,7 @@ class SiteAction(AttestedAction):
             self._low_level_execute_command(f"rm -rf {shlex.quote(folder)}", sudoable=False)
 
     def fetch(self, remote: str, target: Path, digest: str) -> None:
-        """Fetch a file whole or not at all; raises BACKUP_DAMAGED, and FILE_UNUSABLE."""
+        """Fetch a file and rename it once its digest matches; raises BACKUP_DAMAGED, and FILE_UNUSABLE."""
         part = target.with_name(f".{target.name}.part")
         try:
             part.touch(mode=0o600)
@@ -129,16 +129,16 @@ class SiteAction(AttestedAction):
         return read_nodes(self.task_vars["hostvars"], self.task_vars["groups"])
 
     def require_founder(self) -> None:
-        """Raise CLUSTER_FOUNDER_GONE where the node of this task is not the one that makes, or made, the cluster.
+        """Raise CLUSTER_FOUNDER_GONE if the node of this task is not the founder of the cluster.
 
-        The first machine makes it. One in its place must join, or there would be two clusters of one name.
+        A machine that replaced the founder must join, or there would be two clusters of one name.
         """
         founder = self.task_vars.get("attested_founder", self.node_name)
         replaced = next((one.replaced for one in self.nodes() if one.name == self.node_name), ())
         if founder != self.node_name or (replaced and "attested_founder" not in self.task_vars):
             raise SiteError(
                 f"expected the machine that makes the cluster, {self.node_name} is "
-                + ("in the place of the one that did" if replaced else f"none, the site says {founder}"),
+                + ("the replacement of that machine" if replaced else f"none, the site says {founder}"),
                 reason=Reason.CLUSTER_FOUNDER_GONE,
             )
 
@@ -148,7 +148,7 @@ class SiteAction(AttestedAction):
         return load_profiles(directory, params["profiles"])
 
     def endpoint(self, name: str, port: int) -> str:
-        """Return where a service of the node ``name`` is asked: host:port."""
+        """Return the address of a service of the node ``name``, host:port."""
         host = str(self.task_vars["hostvars"][name].get("ansible_host", name))
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Public files of a site: written when they differ, shown as a diff."""
+"""Write public files of a site if they differ, and show the diff."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMIT = 4 << 20
 
 
 def write_site_file(path: Path, wanted: bytes, *, check_mode: bool, **values: str) -> Result:
-    """Write a public file of the site unless it is so already; the result shows both texts."""
+    """Write a public file of the site if its content differs; the result has both texts as its diff."""
     before = read_bytes(path, limit=_LIMIT) if path.exists() else b""
     changed = before != wanted
     if changed and not check_mode:

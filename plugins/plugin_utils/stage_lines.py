@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the callback ``stages`` prints: a stage as data, and its lines for a terminal of 100 columns. Pure."""
+"""The output of the callback ``stages``: a stage as data, and its lines for a terminal of 100 columns. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NAMED_HOSTS = 3
 _WORTH_A_LINE_SECONDS = 1.0
 
 SPEAKING = frozenset({"attested.kubernetes.init", "attested.kubernetes.node_recovery"})
-"""Actions that print lines of their own while they work: nothing stands on the terminal's line meanwhile."""
+"""Actions that print lines while they run; the callback shows no task on the terminal's current line meanwhile."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """One task over all its hosts: who did what, and when it began (seconds of a clock that never goes back)."""
+    """One task over all its hosts: the hosts by outcome, and when it began (seconds of a monotonic clock)."""
 
     name: str
     began: float
@@ -39,31 +39,31 @@ class Stage:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return every host that has answered, in order."""
+        """Every host that has a result, in the order of outcomes."""
         return (*self.changed, *self.good, *self.ignored, *self.failed)
 
     @property
     def state(self) -> str:
-        """Return the one word that matters most."""
+        """The most important outcome of the hosts, in one word."""
         pairs = (("FAILED", self.failed), ("ignored", self.ignored), ("changed", self.changed))
         return next((word for word, hosts in pairs if hosts), "ok")
 
     def is_worth_a_line(self, now: float) -> bool:
-        """Say whether a reader wants to know: it changed something, failed, took long or has steps."""
+        """Return whether the stage gets its own line: it changed something, failed, took long or has steps."""
         return bool(self.hosts) and (
             self.state != "ok" or bool(self.steps) or now - self.began >= _WORTH_A_LINE_SECONDS
         )
 
 
 def spent(seconds: float) -> str:
-    """Return a duration as people say it: ``0.4 s``, ``83.1 s``, ``12 min 05 s``."""
+    """Return a duration as text: ``0.4 s``, ``83.1 s``, ``12 min 05 s``."""
     if seconds < 100:  # noqa: PLR2004  # two digits and a tenth fit the column
         return f"{seconds:.1f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
 def hosts_in_short(names: Sequence[str], total: int) -> str:
-    """Return up to three names, else how many of ``total``."""
+    """Return up to three names, else the number of hosts of ``total``."""
     if len(names) <= _NAMED_HOSTS and len(joined := ", ".join(sorted(names))) <= _HOSTS:
         return joined
     return f"all {total} hosts" if len(names) == total else f"{len(names)} of {total} hosts"
@@ -77,7 +77,7 @@ def line(name: str, state: str, hosts: str, seconds: float) -> str:
 
 
 def stage_lines(stage: Stage, *, now: float, total: int) -> list[str]:
-    """Return the stage's row and one indented row for each step that its result told of."""
+    """Return the stage's row and one indented row for each step in its results."""
     notable = stage.failed or stage.ignored or stage.changed or stage.good
     rows = [line(stage.name, stage.state, hosts_in_short(notable, total), now - stage.began)]
     for host, step in stage.steps:
@@ -87,12 +87,12 @@ def stage_lines(stage: Stage, *, now: float, total: int) -> list[str]:
 
 
 def begun_line(task: str, *, after_seconds: float) -> str:
-    """Return the row of a task that a machine begins, so long after it began to work."""
+    """Return the row of a task that a machine begins, with the time since it began to work."""
     return line(f"  - {task}", "", "", after_seconds)
 
 
 def said_lines(host: str, text: str) -> list[str]:
-    """Return what a host says, or is said of it, as rows."""
+    """Return a text from or about a host, as rows."""
     return _wrapped(text, f"  {host}: ")
 
 
@@ -102,7 +102,7 @@ def folded_line(count: int, seconds: float) -> str:
 
 
 def failure_lines(host: str, result: Mapping[str, Any], *, stage: Stage, playbook: str) -> list[str]:
-    """Return everything a person needs after a failure: what, why, what to do, the next command, where it is."""
+    """Return the rows of a failure: message, reason, hint, next command, and the task's place."""
     rows = [
         "",
         *_wrapped(str(result.get("msg") or result.get("censored") or "failed without a message"), f"  {host}: "),
@@ -132,7 +132,7 @@ def failed_items(result: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def make_visible(result: dict[str, Any]) -> None:
-    """Write every text of a task's result as a terminal may show it, in place."""
+    """Escape control characters in every text of a task's result, in place."""
     shown = _visible(result)
     result.clear()
     result.update(shown)

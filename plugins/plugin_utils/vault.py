@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible Vault as the seam that `admin.secrets` wants: in memory, with the passwords this run was given."""
+"""Ansible Vault for `admin.secrets`: in memory, with the vault passwords of this run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 
 
 class AnsibleVault:
-    """Encrypts and decrypts with the vault passwords of the running playbook; nothing touches a disk."""
+    """Encrypts and decrypts in memory with the vault passwords of the running playbook."""
 
     def __init__(self) -> None:
-        """Take the passwords that the command line or ansible.cfg named; raises SITE_VAULT without any."""
+        """Use the passwords that the command line or ansible.cfg names; raises SITE_VAULT without any."""
         context = VaultSecretsContext.current(optional=True)
         if context is None or not context.secrets:
             raise SiteError("expected a vault password, this run was given none", reason=Reason.SITE_VAULT)

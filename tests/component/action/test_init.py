@@ -137,7 +137,7 @@ async def test_what_happens_is_shown_line_by_line_while_it_happens(bed: InitBed,
         waiting.go_on.set()
         await acting
     asked, judged, stage, task = lines.all
-    assert asked == f"  cp-1: asking {machine.endpoint} for its evidence"
+    assert asked == f"  cp-1: requesting evidence from {machine.endpoint}"
     assert judged == "  cp-1: is the enrolled machine, booted as machines (posture boot)"
     assert stage == f"  cp-1: {STAGE}"
     *words, seconds, unit = task.split()
@@ -184,7 +184,7 @@ async def test_broken_off_it_says_so_and_follows_the_same_work_to_its_end(bed: I
         acting = asyncio.create_task(act(site, machine, lines))
         await asyncio.to_thread(lines.shown, TASK)
         await machine.close()
-        await asyncio.to_thread(lines.shown, "is asked again in 1.0 s")
+        await asyncio.to_thread(lines.shown, "trying again in 1.0 s")
         await machine.open_again()
         waiting.go_on.set()
         answer = await acting

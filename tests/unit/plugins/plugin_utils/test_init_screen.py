@@ -41,8 +41,8 @@ def test_a_reason_to_wait_is_said_once_until_something_new_happens() -> None:
     screen.waits(broken(Reason.INIT_BROKEN_OFF), 4.0)
     screen.progress(step("A", "one", 0.0))
     screen.waits(broken(Reason.INIT_BROKEN_OFF), 1.0)
-    assert [row for row in said if "asked again" in row] == [
-        "  cp-1: no answer (PEER_UNREACHABLE), is asked again in 1.0 s",
-        "  cp-1: no answer (INIT_BROKEN_OFF), is asked again in 4.0 s",
-        "  cp-1: no answer (INIT_BROKEN_OFF), is asked again in 1.0 s",
+    assert [row for row in said if "trying again" in row] == [
+        "  cp-1: no answer (PEER_UNREACHABLE), trying again in 1.0 s",
+        "  cp-1: no answer (INIT_BROKEN_OFF), trying again in 4.0 s",
+        "  cp-1: no answer (INIT_BROKEN_OFF), trying again in 1.0 s",
     ]

@@ -39,7 +39,7 @@ def test_who_makes_the_cluster(host: dict[str, Any], variables: dict[str, str]) 
 @pytest.mark.parametrize(
     ("host", "variables", "words"),
     [
-        pytest.param(OLD, {}, "in the place of the one that did", id="one in another's place"),
+        pytest.param(OLD, {}, "the replacement of that machine", id="a replacement"),
         pytest.param(NEW, {"attested_founder": "cp-2"}, "the site says cp-2", id="the site names another"),
         pytest.param(NEW, {"attested_founder": "nobody"}, "the site says nobody", id="the site names nobody"),
     ],
