@@ -32,7 +32,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.result import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import (
     Patience,
-    hear_machines,
+    fetch_machines,
 )
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import SigningAction
 
@@ -72,8 +72,8 @@ class ActionModule(SigningAction):
         observed = _observed(params["records"], draft.public)
         plan = draft.planned(observed)
         if plan.unknown:
-            heard = self._heard(params, plan, draft)
-            plan = draft.planned(replace(observed, nodes=tuple(_as_heard(one, heard) for one in observed.nodes)))
+            fresh = self._fresh_evidence(params, plan, draft)
+            plan = draft.planned(replace(observed, nodes=tuple(_with_evidence(one, fresh) for one in observed.nodes)))
         if plan.changed:
             require_short(draft.exceptions, now=draft.now)
         if not check_mode:
@@ -83,7 +83,7 @@ class ActionModule(SigningAction):
             draft.remember(plan.policy)
         return _result(plan, document, observed, draft.applied)
 
-    def _heard(
+    def _fresh_evidence(
         self, params: Mapping[str, Any], plan: PolicyPlan, draft: Draft
     ) -> dict[str, VerifiedMachine | AttestedError]:
         """Request fresh evidence from the nodes whose outcome is not known; the evidence is stored nowhere."""
@@ -97,7 +97,7 @@ class ActionModule(SigningAction):
         )
         names = [one.node_name for one in plan.unknown if one.node_name in self.task_vars["hostvars"]]
         endpoints = {name: self.endpoint(name, params["port"]) for name in names}
-        return asyncio.run(hear_machines(endpoints, question, patience=Patience(seconds=params["wait_seconds"])))
+        return asyncio.run(fetch_machines(endpoints, question, patience=Patience(seconds=params["wait_seconds"])))
 
 
 def _observed(records: Sequence[Mapping[str, Any]], public: ClusterFile) -> Observed:
@@ -134,13 +134,13 @@ def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
     )
 
 
-def _as_heard(node: LastSeen, heard: Mapping[str, VerifiedMachine | AttestedError]) -> LastSeen:
+def _with_evidence(node: LastSeen, fresh: Mapping[str, VerifiedMachine | AttestedError]) -> LastSeen:
     """Return the node with its fresh evidence, or with the reason why there is none."""
-    answer = heard.get(node.node_name)
+    answer = fresh.get(node.node_name)
     if answer is None:
         return node
     if isinstance(answer, AttestedError):
-        return replace(node, unheard=f"requested evidence: {answer.code}: {answer.message}")
+        return replace(node, evidence_missing=f"requested evidence: {answer.code}: {answer.message}")
     return replace(node, registers=answer.quote.pcrs, facts=answer.facts)
 
 
@@ -161,6 +161,6 @@ def _result(
             "unknown": [str(one) for one in plan.unknown],
             "postures": [f"profile {one.name}: posture {least(one.posture, one.reach).value}" for one in profiles],
         },
-        warnings=tuple(told for one in profiles for told in weaknesses(one)),
+        warnings=tuple(weakness for one in profiles for weakness in weaknesses(one)),
         diff=Diff(before=shown[0] if before else "", after=shown[-1], header="policy in force"),
     )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Finding
 
-_TELL_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 
 
 class ActionModule(SiteAction):
@@ -83,7 +83,7 @@ class ActionModule(SiteAction):
                 "not_verified": [one.node for one in report.ordered() if one.outcome is not Outcome.VERIFIED],
                 "reports": [str(path) for path in paths],
             },
-            warnings=tuple(told for one in self.profiles(params) for told in weaknesses(one)),
+            warnings=tuple(weakness for one in self.profiles(params) for weakness in weaknesses(one)),
         )
 
     def _findings(self, params: Mapping[str, Any], verifier: Verifier) -> tuple[Finding, ...]:
@@ -102,19 +102,19 @@ class ActionModule(SiteAction):
                 {name: self.endpoint(name, params["port"]) for name in params["nodes"]},
                 question,
                 patience=Patience(parallel=params["parallel"], seconds=params["wait_seconds"]),
-                told=self._progress(len(params["nodes"])),
+                report=self._progress(len(params["nodes"])),
             )
         )
 
     def _progress(self, total: int) -> Callable[[Finding], None]:
         """Return a callback that prints the progress every few seconds; a small fleet is done before that."""
-        state = {"asked": 0, "bad": 0, "told": time.monotonic()}
+        state = {"answered": 0, "bad": 0, "shown": time.monotonic()}
 
-        def told(finding: Finding) -> None:
-            state["asked"] += 1
+        def report(finding: Finding) -> None:
+            state["answered"] += 1
             state["bad"] += finding.outcome is not Outcome.VERIFIED
-            if time.monotonic() - state["told"] >= _TELL_SECONDS and state["asked"] < total:
-                state["told"] = time.monotonic()
+            if time.monotonic() - state["shown"] >= _PROGRESS_SECONDS and state["answered"] < total:
+                state["shown"] = time.monotonic()
                 self._display.display(f"  {state['asked']} of {total} nodes answered, {state['bad']} not verified")
 
-        return told
+        return report

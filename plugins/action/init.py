@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Ended
     from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import Draft
 
-_NOBODY_YET = Observed(policy=None, generations=(), revoked=frozenset(), nodes=())
+_NO_CLUSTER = Observed(policy=None, generations=(), revoked=frozenset(), nodes=())
 _OVER_SSH = "ansible-playbook attested.kubernetes.init -e over_ssh=true"
 
 
@@ -113,7 +113,7 @@ class ActionModule(SigningAction):
         wish = _wish(params, bundle, request=request, node=self.node_name, question=question)
         wish = replace(wish, order=replace(wish.order, policy=sent.policy, policy_objects=sent.objects))
         screen = InitScreen(self.node_name, say=self._display.display)
-        ended = self._ask(params, wish, question, screen)
+        ended = self._follow(params, wish, question, screen)
         _require_cluster(ended, bundle)
         given = accept_access(ended.success.kubeconfig, request=request, now=question.clock.now())
         access = Access(
@@ -131,10 +131,10 @@ class ActionModule(SigningAction):
         answer = failure_of(error)
         if not isinstance(error, InitFailed):
             return answer
-        said = error.failure
-        if said.code != error.code:
-            answer["msg"] = f"{said.message} (the machine reports {said.code[:100]})"
-        return answer | {"stage": said.stage, "task": said.task, "log": said.log.splitlines()}
+        failure = error.failure
+        if failure.code != error.code:
+            answer["msg"] = f"{failure.message} (the machine reports {failure.code[:100]})"
+        return answer | {"stage": failure.stage, "task": failure.task, "log": failure.log.splitlines()}
 
     def _has_cluster(self, params: Mapping[str, Any], site: Site, vault: AnsibleVault, question: Question) -> bool:
         """Return whether the admin has access to the cluster and its machine does not wait for an init."""
@@ -159,9 +159,9 @@ class ActionModule(SigningAction):
             random=verifier.random,
         )
 
-    def _ask(self, params: Mapping[str, Any], wish: Wish, question: Question, screen: InitScreen) -> Ended:
+    def _follow(self, params: Mapping[str, Any], wish: Wish, question: Question, screen: InitScreen) -> Ended:
         endpoint = self.endpoint(self.node_name, params["port"])
-        screen.asks(endpoint)
+        screen.requests(endpoint)
         pursuit = Pursuit(Patience(silent_seconds=params["wait_seconds"]), clock=question.clock, listener=screen)
         return asyncio.run(pursuit.follow(lambda: initiate(endpoint, wish, question, judged=screen.judged)))
 
@@ -188,7 +188,7 @@ def _signed(draft: Draft) -> Sent:
 
     Another attempt of the same site signs the same generation with the same bytes. Raises MESSAGE_TOO_LARGE.
     """
-    plan = draft.planned(_NOBODY_YET)
+    plan = draft.planned(_NO_CLUSTER)
     policy, objects = pack_policy(draft.signed(plan.policy), profiles=draft.applied, identities=plan.identities)
     if len(policy) + len(objects) > MAX_POLICY_BYTES:
         raise Refusal(

@@ -43,7 +43,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
 )
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.kit_keys import kit_keys_spec, opened_kit
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
-from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import said_lines, spent
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import host_lines, spent
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class RecoveryIncomplete(AttestedError):
 
     def __init__(self, left: Sequence[Outcome], total: int, values: Mapping[str, Any]) -> None:
         """Name the nodes that stay locked, with their reasons."""
-        told = "; ".join(f"{one.node}: {one.reason.name if one.reason else ''}: {one.message}" for one in left)
-        super().__init__(f"expected all {total} nodes to open, {told}", reason=Reason.RECOVERY_INCOMPLETE)
+        report = "; ".join(f"{one.node}: {one.reason.name if one.reason else ''}: {one.message}" for one in left)
+        super().__init__(f"expected all {total} nodes to open, {report}", reason=Reason.RECOVERY_INCOMPLETE)
         self.values = values
 
 
@@ -97,7 +97,7 @@ class ActionModule(SiteAction):
         holdings = _holdings(params, verifier)
         roster = make_roster(params["nodes"], self.nodes(), holdings.files)
         for name, why in roster.left_out.items():
-            self._tell(name, f"left out: {why}")
+            self._print(name, f"left out: {why}")
         outcomes = self._outcomes(params, roster, self._rescuer(params, verifier, holdings), send=not check_mode)
         for row in table(outcomes):
             self._display.display(f"  {row}")
@@ -126,9 +126,9 @@ class ActionModule(SiteAction):
             else:
                 locked.append(LockedNode(name=one.name, endpoint=endpoint, role=one.role.value, disk=one.disk))
         for outcome in unknown:
-            self._told(outcome)
+            self._report(outcome)
         patience = Patience(parallel=params["parallel"], seconds=params["wait_seconds"])
-        found = asyncio.run(recover_cluster(locked, rescuer, patience=patience, told=self._told, send=send))
+        found = asyncio.run(recover_cluster(locked, rescuer, patience=patience, report=self._report, send=send))
         places = {one.name: place for place, one in enumerate(roster.candidates)}
         return tuple(sorted((*found, *unknown), key=lambda one: places[one.node]))
 
@@ -144,12 +144,12 @@ class ActionModule(SiteAction):
         admin = make_admin_key(ca=holdings.ca, cluster_id=verifier.cluster_id, now=verifier.clock.now())
         return Rescuer(admin=admin, keys=holdings.keys, question=question)
 
-    def _told(self, one: Outcome) -> None:
+    def _report(self, one: Outcome) -> None:
         why = f": {one.reason.name}: {one.message}" if one.reason and needs_a_person([one]) else ""
-        self._tell(one.node, f"{one.state.value} after {spent(one.seconds)}{why}")
+        self._print(one.node, f"{one.state.value} after {spent(one.seconds)}{why}")
 
-    def _tell(self, node: str, text: str) -> None:
-        for row in said_lines(node, text):
+    def _print(self, node: str, text: str) -> None:
+        for row in host_lines(node, text):
             self._display.display(row)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import begun_line, said_lines, spent
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import begun_line, host_lines, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,9 @@ class InitScreen:
         self._waits_for: Reason | None = None
         self.judgement: dict[str, str] = {}
 
-    def asks(self, endpoint: str) -> None:
+    def requests(self, endpoint: str) -> None:
         """Print the endpoint that is called."""
-        self._tell(f"requesting evidence from {endpoint}")
+        self._print(f"requesting evidence from {endpoint}")
 
     def judged(self, verified: VerifiedNode) -> None:
         """Print once the verified machine and its profile; `judgement` stores them for the result."""
@@ -39,12 +39,12 @@ class InitScreen:
             return
         profile, posture = verified.verdict.profile, verified.verdict.posture.value
         self.judgement = {"profile": profile, "posture": posture, "ek_sha256": verified.machine.ek_sha256}
-        self._tell(f"is the enrolled machine, booted as {profile} (posture {posture})")
+        self._print(f"is the enrolled machine, booted as {profile} (posture {posture})")
 
     def progress(self, one: Progress) -> None:
         """Print the stage if it is new, then the task that begins and the time since the beginning."""
         if one.stage != self._stage:
-            self._tell(one.stage)
+            self._print(one.stage)
         self._say(begun_line(one.task, after_seconds=one.elapsed_seconds))
         self._stage, self._waits_for = one.stage, None
 
@@ -52,8 +52,8 @@ class InitScreen:
         """Print why the same request is sent again."""
         if error.reason is not self._waits_for:
             self._waits_for = error.reason
-            self._tell(f"{error.message} ({error.code}), trying again in {spent(pause_seconds)}")
+            self._print(f"{error.message} ({error.code}), trying again in {spent(pause_seconds)}")
 
-    def _tell(self, text: str) -> None:
-        for row in said_lines(self._node, text):
+    def _print(self, text: str) -> None:
+        for row in host_lines(self._node, text):
             self._say(row)

@@ -91,7 +91,7 @@ def begun_line(task: str, *, after_seconds: float) -> str:
     return line(f"  - {task}", "", "", after_seconds)
 
 
-def said_lines(host: str, text: str) -> list[str]:
+def host_lines(host: str, text: str) -> list[str]:
     """Return a text from or about a host, as rows."""
     return _wrapped(text, f"  {host}: ")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import ask
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import request_ticket
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
 from ansible_collections.attested.kubernetes.tests.support.bad_network import slow_relay
 
@@ -41,7 +41,7 @@ def test_half_a_second_there_and_back_costs_time_and_nothing_else(machines: Call
     async def asked() -> tuple[TicketMaterial, float]:
         async with slow_relay(int(machine.bed.endpoint.rpartition(":")[2]), round_trip=ROUND_TRIP) as port:
             began = time.monotonic()
-            ticket = await ask(f"127.0.0.1:{port}", machine.config(), machine.machine)
+            ticket = await request_ticket(f"127.0.0.1:{port}", machine.config(), machine.machine)
             return ticket, time.monotonic() - began
 
     ticket, seconds = asyncio.run(asked())

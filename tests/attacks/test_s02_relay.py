@@ -26,8 +26,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     BINDING_METADATA,
     CHALLENGE,
     ISSUE_JOIN_TICKET,
-    ask,
     call,
+    request_ticket,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.claims import ClaimsInterceptor, Registry
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
@@ -111,7 +111,7 @@ def test_a_proxy_with_two_sessions(bed: ServiceBed, machines: Callable[..., Mach
     async def attack() -> list[str]:
         async with proxied(bed, attacker) as (endpoint, proxy):
             with pytest.raises(AttestedError):
-                await ask(endpoint, machine.config(), machine.machine)
+                await request_ticket(endpoint, machine.config(), machine.machine)
             return proxy.passed
 
     assert asyncio.run(attack()) == ["challenge", "ticket"]

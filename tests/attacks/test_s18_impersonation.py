@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa, make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import ask
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import request_ticket
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import ServerCredentials
@@ -85,7 +85,7 @@ async def refused(machine: Machine, credentials: ServerCredentials) -> tuple[str
     before = machine.tpm.clock_info.clock
     async with standing(credentials) as bed:
         with pytest.raises(AttestedError) as caught:
-            await ask(bed.endpoint, machine.config(), machine.machine)
+            await request_ticket(bed.endpoint, machine.config(), machine.machine)
         return caught.value.code, len(bed.seen) + len(bed.validator.calls), machine.tpm.clock_info.clock - before
 
 

@@ -32,8 +32,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.hands
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     CHALLENGE,
     ISSUE_JOIN_TICKET,
-    ask,
     call,
+    request_ticket,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
@@ -223,7 +223,7 @@ async def _good(machines: list[Machine], tickets: int) -> list[float]:
 
 async def _asked(machine: Machine) -> bool:
     try:
-        await ask(machine.bed.endpoint, machine.config(), machine.machine)
+        await request_ticket(machine.bed.endpoint, machine.config(), machine.machine)
     except AttestedError:
         return False
     return True
@@ -342,7 +342,7 @@ async def _together(machines: list[Machine]) -> list[float]:
         backoff = Backoff(first=first_window, random=SystemRandom())
         while True:
             try:
-                await ask(machine.bed.endpoint, machine.config(), machine.machine)
+                await request_ticket(machine.bed.endpoint, machine.config(), machine.machine)
             except (AttestedError, grpc.RpcError) as error:
                 pause = backoff.pause(error) if isinstance(error, AttestedError) else 1.0
                 await asyncio.sleep(1.0 if pause is None else pause)

@@ -10,11 +10,11 @@ from dataclasses import replace
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import judge
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import Testimony
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, question
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_judge import heard
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_judge import received
 
 NODE = SoftNode()
 ASKED = question(NODE.policy())
-HEARD = heard(NODE, asked=ASKED)
+HEARD = received(NODE, asked=ASKED)
 MAX_BYTES = 1 << 17
 
 

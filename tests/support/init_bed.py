@@ -28,9 +28,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import (
     InitServiceConfig,
-    init_front,
+    init_network_side,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question, Received, judge
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
     Begin,
     init_port,
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import AdminKey
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_job import Teller
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Front
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_job import JobReporter
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import NetworkSide
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32
@@ -79,19 +79,19 @@ def make_keys(ca: JoinCa | None = None) -> tuple[JoinCa, KeyBundle]:
 class Founding:
     """A founder that remembers who was founded; ``acts`` are done in order, one a call, the last one for ever."""
 
-    acts: list[Callable[[Teller], None]] = field(default_factory=list)
+    acts: list[Callable[[JobReporter], None]] = field(default_factory=list)
     founded: list[tuple[InitOrder, KeyBundle, str, Mapping[int, bytes]]] = field(default_factory=list)
     kubeconfig: Callable[[InitOrder], bytes] = lambda _order: KUBECONFIG
 
     def found(
-        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], reporter: JobReporter
     ) -> Success:
         """Act, then say that the cluster is there."""
         self.founded.append((order, bundle, digest, judged))
-        teller.step("Make the cluster", "Set up the control plane")
+        reporter.step("Make the cluster", "Set up the control plane")
         if self.acts:
             act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
-            act(teller)
+            act(reporter)
         return Success(kubeconfig=self.kubeconfig(order), cluster_id=bundle.cluster_id)
 
 
@@ -102,18 +102,18 @@ class Waiting:
         """Wait."""
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def __call__(self, _teller: Teller) -> None:
+    def __call__(self, _reporter: JobReporter) -> None:
         """Say that it has begun, and wait."""
         self.begun.set()
         assert self.go_on.wait(timeout=60)
 
 
-def failing(error: AttestedError, *lines: str) -> Callable[[Teller], None]:
+def failing(error: AttestedError, *lines: str) -> Callable[[JobReporter], None]:
     """Return an act that fails with these last lines."""
 
-    def act(teller: Teller) -> None:
+    def act(reporter: JobReporter) -> None:
         for line in lines:
-            teller.line(line)
+            reporter.line(line)
         raise error
 
     return act
@@ -171,7 +171,7 @@ class InitBed:
         question = self.question()
         challenge, record = question.challenge(ChallengeRequest.parse(self.desk.identity()))
         said = self.desk.testimony(challenge.to_bytes(), exporter=exporter, spki_sha256=SPKI)
-        heard = Heard(
+        received = Received(
             record=record,
             challenge=challenge.to_bytes(),
             testimony=Testimony.parse(said),
@@ -181,7 +181,7 @@ class InitBed:
             purpose=Purpose.INIT,
         )
         self.challenge_id = challenge.id
-        return judge(heard, question, node="cp-1")
+        return judge(received, question, node="cp-1")
 
     def order(self, verified: VerifiedNode, *, bundle: KeyBundle | None = None, **changes: Any) -> InitOrder:
         """Return a good order for what was judged."""
@@ -216,12 +216,12 @@ class InitBed:
 
     def followed(self, handle: bytes) -> list[bytes]:
         """Return everything that the job says, to its end."""
-        heard: list[bytes] = []
+        received: list[bytes] = []
         ended = False
         while not ended:
-            more, ended = self.desk.follow(handle, len(heard), wait_seconds=30)
-            heard += more
-        return heard
+            more, ended = self.desk.follow(handle, len(received), wait_seconds=30)
+            received += more
+        return received
 
     def wish(self, **changes: Any) -> Wish:
         """Return what the admin wants of cp-1; ``changes`` are of the order."""
@@ -236,9 +236,9 @@ class InitBed:
         return Wish(order=replace(order, **changes), bundle=self.bundle, admin=self.admin, node="cp-1")
 
 
-def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> Front:
+def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> NetworkSide:
     config = InitServiceConfig(bootstrapper_socket=socket, **settings)
-    return init_front(config, port=init_port(socket), **parts)
+    return init_network_side(config, port=init_port(socket), **parts)
 
 
 def running(bed: InitBed, **settings: Any) -> AbstractAsyncContextManager[Running]:

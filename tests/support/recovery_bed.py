@@ -22,7 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_forc
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, prove_admin
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question, Received, judge
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
     Begin,
     recovery_port,
@@ -41,7 +41,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryServiceConfig,
-    recovery_front,
+    recovery_network_side,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Front
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import NetworkSide
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Offer, Trial
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
@@ -215,7 +215,7 @@ class RecoveryBed:
         question = self.question()
         challenge, record = question.challenge(ChallengeRequest.parse(self.desk.identity()))
         said = self.desk.testimony(challenge.to_bytes(), exporter=exporter, spki_sha256=SPKI)
-        heard = Heard(
+        received = Received(
             record=record,
             challenge=challenge.to_bytes(),
             testimony=Testimony.parse(said),
@@ -224,7 +224,7 @@ class RecoveryBed:
             now=SystemClock().now(),
             purpose=Purpose.RECOVER,
         )
-        return judge(heard, question, node="w-1"), challenge.id
+        return judge(received, question, node="w-1"), challenge.id
 
     def proof(self, verified: VerifiedNode, request: bytes, **changes: Any) -> bytes:
         """Return the admin's proof for a request on the exchange of ``verified``."""
@@ -280,9 +280,9 @@ def format_plain(path: Path, secrets: RecoverySecrets) -> None:
     subprocess.run(gateway.write_token(str(path), replace=False), input=token, capture_output=True, check=True)
 
 
-def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> Front:
+def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> NetworkSide:
     config = RecoveryServiceConfig(recovery_socket=socket, **settings)
-    return recovery_front(config, port=recovery_port(socket), **parts)
+    return recovery_network_side(config, port=recovery_port(socket), **parts)
 
 
 def running(bed: RecoveryBed, **settings: Any) -> AbstractAsyncContextManager[Running]:

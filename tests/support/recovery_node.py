@@ -32,7 +32,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryServiceConfig,
-    recovery_front,
+    recovery_network_side,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
@@ -104,7 +104,7 @@ async def serve(settings: dict[str, Any]) -> None:
     await socket.start()
     config = RecoveryServiceConfig(listen_address="127.0.0.1", listen_port=0, runtime_directory=directory)
     health = Health(Notifier({}), version="test", parts=("listener",))
-    front = recovery_front(config, port=recovery_port(path), health=health, log=log, clock=SystemClock())
+    front = recovery_network_side(config, port=recovery_port(path), health=health, log=log, clock=SystemClock())
     sys.stdout.write(f"{await front.start()}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

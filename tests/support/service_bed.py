@@ -59,10 +59,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     ISSUE_JOIN_TICKET,
     JoinConfig,
     JoinMachine,
-    ask,
     call,
     kubelet_request,
     reattest,
+    request_ticket,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
@@ -430,7 +430,7 @@ class Machine:
 
     def ask(self, **changes: Any) -> TicketMaterial:
         """Ask for a ticket as the join client does."""
-        return asyncio.run(ask(self.bed.endpoint, self.config(**changes), self.machine))
+        return asyncio.run(request_ticket(self.bed.endpoint, self.config(**changes), self.machine))
 
     def reattest(self) -> datetime:
         """Push fresh evidence as the timer does; return when the next is overdue."""

@@ -23,11 +23,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Front
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import NetworkSide
     from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import RpcService
 
     MakeService = Callable[[Log], RpcService]
-    MakeFront = Callable[..., Front]
+    MakeFront = Callable[..., NetworkSide]
 
 PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}
 
@@ -45,7 +45,7 @@ class Running:
     def __post_init__(self) -> None:
         """Begin with nothing running."""
         self.log = Log(self.stream, as_json=True, clock=SystemClock())
-        self._front: Front | None = None
+        self._front: NetworkSide | None = None
 
     @property
     def socket(self) -> Path:

@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.machi
     witness_service,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
-    VerificationFront,
+    VerificationNetworkSide,
     VerificationServiceConfig,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts, Witness
@@ -159,7 +159,7 @@ async def running_node(
             **settings,
         )
         health = Health(Notifier({}), version="test", parts=("listener", "witness"))
-        front = VerificationFront(
+        front = VerificationNetworkSide(
             config, witness=witness_port(config.witness_socket), health=health, log=log, clock=SystemClock()
         )
         await socket.start()

@@ -31,7 +31,7 @@ class LastSeen:
     """A node by its identity's status: the profile that allowed it last, and the register values that were judged.
 
     ``facts`` are proven by the logs of fresh evidence, and ``registers`` come from that evidence then; None: there is
-    no log. ``unheard`` says why requested fresh evidence is missing. ``ek_alias``: as in `NodeIdentity`.
+    no log. ``evidence_missing`` says why requested fresh evidence is missing. ``ek_alias``: as in `NodeIdentity`.
     """
 
     node_name: str
@@ -41,7 +41,7 @@ class LastSeen:
     profile: str
     registers: Mapping[int, bytes]
     facts: BootFacts | None = None
-    unheard: str = ""
+    evidence_missing: str = ""
     ek_alias: str = ""
     role: Role = Role.WORKER
 
@@ -90,8 +90,8 @@ def outlook(node: LastSeen, profiles: Sequence[MeasurementProfile], *, now: date
     for profile in usable:
         missing = _missing(profile, node)
         if missing is not None and _might(profile, node, now):  # 2
-            unheard = f"; {node.unheard}" if node.unheard else ""
-            return Unknown(node_name=node.node_name, why=f"{profile.name} asks for {missing}{unheard}")
+            evidence_missing = f"; {node.evidence_missing}" if node.evidence_missing else ""
+            return Unknown(node_name=node.node_name, why=f"{profile.name} asks for {missing}{evidence_missing}")
     refusal = _refusal(node, [_known_part(one, node) for one in usable], now)  # 3
     return Failing(node_name=node.node_name, profile=node.profile, why=_deviating(refusal))
 

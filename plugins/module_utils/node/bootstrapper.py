@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..keyservice.key_bundle import KeyBundle
     from ..services.init_handler import Founder
-    from ..services.init_job import Teller
+    from ..services.init_job import JobReporter
     from ..services.init_messages import InitOrder, Success
     from .claim import ClaimFile, Race
     from .order import Parts
@@ -258,9 +258,9 @@ class _AwaitableFounder:
         self._founded: Future[None] = Future()
 
     def found(
-        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], reporter: JobReporter
     ) -> Success:
-        success = self._founder.found(order, bundle, digest=digest, judged=judged, teller=teller)
+        success = self._founder.found(order, bundle, digest=digest, judged=judged, reporter=reporter)
         if not self._founded.done():
             self._founded.set_result(None)
         return success

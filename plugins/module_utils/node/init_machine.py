@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..keyservice.key_bundle import KeyBundle
     from ..keyservice.wrap import KeyStore
-    from ..services.init_job import Teller
+    from ..services.init_job import JobReporter
     from ..services.init_messages import InitOrder
     from ..tpm.client import Tpm
     from .claim import Race, Turn
@@ -91,7 +91,7 @@ class MachineFounder:
         self._disk = disk
 
     def found(
-        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], reporter: JobReporter
     ) -> Success:
         """Verify the policy that came with the order, take the lock, then make the cluster.
 
@@ -104,13 +104,13 @@ class MachineFounder:
         before = {path for path in self._keeping.files() if path.exists()}
         try:
             with self._race.turn(mine) as turn:
-                self._take(turn, bundle, judged=judged, teller=teller)
+                self._take(turn, bundle, judged=judged, reporter=reporter)
         except AttestedError:
             self._undo(mine, before)
             raise
         self._stop_others()
         with self._laid_out(brought) as variables:
-            result = self._playbooks.run(self._playbook(order, variables), teller)
+            result = self._playbooks.run(self._playbook(order, variables), reporter)
         if self._disk is not None:
             self._disk.settle()
         kubeconfig = result.get("kubeconfig")
@@ -122,12 +122,12 @@ class MachineFounder:
             policy_generation=brought.generation if brought else 0,
         )
 
-    def _take(self, turn: Turn, bundle: KeyBundle, *, judged: Mapping[int, bytes], teller: Teller) -> None:
+    def _take(self, turn: Turn, bundle: KeyBundle, *, judged: Mapping[int, bytes], reporter: JobReporter) -> None:
         if not turn.again:
             if self._disk is not None:
-                teller.step(STAGE, "Open the state disk, which is formatted the first time")
-                self._disk.open(bundle, report=partial(teller.step, STAGE))
-            teller.step(STAGE, "Keep the keys")
+                reporter.step(STAGE, "Open the state disk, which is formatted the first time")
+                self._disk.open(bundle, report=partial(reporter.step, STAGE))
+            reporter.step(STAGE, "Keep the keys")
             self._keeping.write(bundle, judged=judged, lock_register=DEFAULT_REGISTER)
         elif self._keeping.opened() != bundle:
             raise KeyServiceError(
@@ -135,7 +135,7 @@ class MachineFounder:
                 reason=Reason.STATE_CHANGED,
                 hint="Reboot the machine, then run init again.",
             )
-        teller.step(STAGE, "Lock the machine to its cluster")
+        reporter.step(STAGE, "Lock the machine to its cluster")
         turn.take()
 
     def _undo(self, mine: Claim, before: set[Path]) -> None:

@@ -178,14 +178,14 @@ def found_in_result(name: str, result: Mapping[str, Any], *, over: str) -> Findi
         return Finding.from_document(result["finding"])
     code = str(result.get("reason", ""))
     reason = Reason.__members__.get(code, Reason.MODULE_FAILED)
-    said = str(result.get("msg") or "the node was not asked")
+    message = str(result.get("msg") or "the node has no result")
     return Finding(
         node=name,
         outcome=outcome_of(reason),
         over=over,
         trouble=Trouble(
             reason=reason.name,
-            message=said,
+            message=message,
             hint=str(result.get("hint") or reason.value.hint),
             command=reason.value.command,
         ),

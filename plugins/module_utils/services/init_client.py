@@ -19,7 +19,7 @@ from ..transport.client import open_connection, requested_pause
 from ..transport.server_check import UnknownServer
 from .init_admin import prove_admin
 from .init_messages import ADMIN_METADATA, IDENTIFY, INIT, TESTIFY, Failure, Progress, Success, parse_response
-from .judge import Heard, judge
+from .judge import Received, judge
 from .verification_exchange import Testimony
 
 if TYPE_CHECKING:
@@ -102,19 +102,19 @@ async def proven(
     connection: AttestedConnection, server: UnknownServer, question: Question, *, node: str, calls: Calls = _INIT
 ) -> tuple[VerifiedNode, bytes]:
     """Return ``node``, judged over this connection, and the id of the exchange; raises what judging raises."""
-    identity = ChallengeRequest.parse(await ask(connection, calls.identify, _identify(), calls=calls))
+    identity = ChallengeRequest.parse(await call_unary(connection, calls.identify, _identify(), calls=calls))
     challenge, record = await asyncio.to_thread(question.challenge, identity)
     sent = challenge.to_bytes()
-    heard = Heard(
+    received = Received(
         record=record,
         challenge=sent,
-        testimony=Testimony.parse(await ask(connection, calls.testify, sent, calls=calls)),
+        testimony=Testimony.parse(await call_unary(connection, calls.testify, sent, calls=calls)),
         exporter=connection.exporter,
         spki_sha256=server.spki_sha256,
         now=question.clock.now(),
         purpose=calls.purpose,
     )
-    return judge(heard, question, node=node), challenge.id
+    return judge(received, question, node=node), challenge.id
 
 
 async def _followed(connection: AttestedConnection, request: bytes, proof: bytes) -> AsyncIterator[Progress | Success]:
@@ -122,14 +122,14 @@ async def _followed(connection: AttestedConnection, request: bytes, proof: bytes
     failure, log = None, ""
     try:
         async for data in call:
-            said = parse_response(data)
-            if isinstance(said, Failure):
-                failure = said
-            elif isinstance(said, str):
-                log = (log + said)[-_MAX_LOG:]
+            response = parse_response(data)
+            if isinstance(response, Failure):
+                failure = response
+            elif isinstance(response, str):
+                log = (log + response)[-_MAX_LOG:]
             else:
-                yield said
-                if isinstance(said, Success):
+                yield response
+                if isinstance(response, Success):
                     return
     except grpc.aio.AioRpcError as error:
         raise connection.error or _translated(error, _INIT) from error
@@ -138,7 +138,7 @@ async def _followed(connection: AttestedConnection, request: bytes, proof: bytes
     raise TransportError("expected success or failure, the stream ended", reason=Reason.INIT_BROKEN_OFF, retryable=True)
 
 
-async def ask(
+async def call_unary(
     connection: AttestedConnection,
     method: str,
     request: bytes,

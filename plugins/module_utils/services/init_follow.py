@@ -32,7 +32,7 @@ LONGEST_PAUSE_SECONDS = 15.0
 LONGEST_LOOK_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 
-_NOBODY_THERE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
+_UNREACHABLE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
 _HINT = (
     "Look at the machine: systemctl status attested-bootstrapper. It listens only if it may be initialised, and not "
     "once it is a node: then ansible-playbook attested.kubernetes.init -e over_ssh=true. Or run init over ssh alone, "
@@ -97,31 +97,31 @@ class TimedTask:
 
 
 @dataclass(slots=True)
-class Story:
+class History:
     """The progress messages of one job, received over several connections."""
 
-    told: list[Progress] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
     _at: int = 0
 
     def begin_again(self) -> None:
         """Expect all messages again from the first one."""
         self._at = 0
 
-    def hear(self, one: Progress) -> bool:
+    def add(self, one: Progress) -> bool:
         """Store a message and return whether it is new; one that differs from before comes from another job."""
-        known = self._at < len(self.told) and self.told[self._at] == one
+        known = self._at < len(self.progress) and self.progress[self._at] == one
         if not known:
-            self.told[self._at :] = [one]
+            self.progress[self._at :] = [one]
         self._at += 1
         return not known
 
     def tasks(self, *, last_seconds: float) -> tuple[TimedTask, ...]:
         """Return each task with its duration: until the next one began; the last one took ``last_seconds``."""
-        begins = [one.elapsed_seconds for one in self.told]
+        begins = [one.elapsed_seconds for one in self.progress]
         times = [after - before for before, after in itertools.pairwise(begins)]
         return tuple(
             TimedTask(stage=one.stage, task=one.task, seconds=max(0.0, seconds))
-            for one, seconds in zip(self.told, [*times, last_seconds], strict=False)
+            for one, seconds in zip(self.progress, [*times, last_seconds], strict=False)
         )
 
 
@@ -149,33 +149,33 @@ class Pursuit:
         self._clock = clock
         self._listener = listener
         self._sleep = sleep
-        self._story = Story()
-        self._begun = self._heard_at = clock.monotonic()
+        self._history = History()
+        self._begun = self._progress_at = clock.monotonic()
         self._tries = 0
 
-    async def follow(self, ask: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Ended:
-        """Return the successful end; ``ask`` begins a conversation with the machine (`init_client.initiate`).
+    async def follow(self, connect: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Ended:
+        """Return the successful end; ``connect`` begins a conversation with the machine (`init_client.initiate`).
 
         After a ``retryable`` `TransportError` the machine is called again, with growing pauses. The error is raised
         once the machine has reported nothing new for ``silent_seconds``; every other error is raised at once.
         """
         while True:
             try:
-                success = await self._conversation(ask)
+                success = await self._conversation(connect)
             except TransportError as error:
                 await self._wait_after(error)
             else:
-                last = self._clock.monotonic() - self._heard_at
-                return Ended(success=success, tasks=self._story.tasks(last_seconds=last))
+                last = self._clock.monotonic() - self._progress_at
+                return Ended(success=success, tasks=self._history.tasks(last_seconds=last))
 
-    async def _conversation(self, ask: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Success:
-        self._story.begin_again()
-        async with aclosing(ask()) as said:
-            async for one in said:
+    async def _conversation(self, connect: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Success:
+        self._history.begin_again()
+        async with aclosing(connect()) as responses:
+            async for one in responses:
                 if isinstance(one, Success):
                     return one
-                if self._story.hear(one):
-                    self._heard_at, self._tries = self._clock.monotonic(), 0
+                if self._history.add(one):
+                    self._progress_at, self._tries = self._clock.monotonic(), 0
                     self._listener.progress(one)
         raise TransportError("expected success or failure, got an end", reason=Reason.INIT_BROKEN_OFF, retryable=True)
 
@@ -183,9 +183,9 @@ class Pursuit:
         """Wait before the next attempt; raises ``error`` if no attempt is left."""
         now = self._clock.monotonic()
         pause = max(pause_seconds(self._tries), error.retry_after_seconds)
-        ends = min(self._heard_at + self._patience.silent_seconds, self._begun + self._patience.total_seconds)
+        ends = min(self._progress_at + self._patience.silent_seconds, self._begun + self._patience.total_seconds)
         if not error.retryable or now + pause > ends:
-            if error.reason in _NOBODY_THERE:
+            if error.reason in _UNREACHABLE:
                 error.hint = _HINT
             raise error
         self._tries += 1

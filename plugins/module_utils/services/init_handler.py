@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..evidence.challenge import Answer
     from ..transport.pins import JoinCaPins
     from .handshake_evidence import Attester
-    from .init_job import Job, Teller
+    from .init_job import Job, JobReporter
     from .init_messages import Success
     from .machine_socket import Begin
     from .witness import Facts
@@ -39,7 +39,7 @@ class Founder(Protocol):
     """Makes the cluster on this machine; the package `node` has the real one."""
 
     def found(
-        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], reporter: JobReporter
     ) -> Success:
         """Take the node lock for the request ``digest``, seal the keys to the ``judged`` registers, make the cluster.
 
@@ -82,7 +82,7 @@ class Desk:
         """Return the serialised `Testimony` for a challenge, for the purpose `init`; raises as `Exchanges` does."""
         return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
 
-    def begin(self, asked: Begin) -> bytes:
+    def begin(self, begin: Begin) -> bytes:
         """Return the handle of the job of a request; raises `Refusal` if the admin is not authenticated.
 
         1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
@@ -95,15 +95,15 @@ class Desk:
         After step 3 the admin is authenticated, so a failure from step 4 on is reported by the job, with its code.
         """
         with self._exchanges.turn:
-            order = InitOrder.parse(asked.request)  # 1
+            order = InitOrder.parse(begin.request)  # 1
             given = self._exchanges.of(  # 2
-                order.challenge_id, exporter=asked.exporter, spki_sha256=asked.spki_sha256
+                order.challenge_id, exporter=begin.exporter, spki_sha256=begin.spki_sha256
             )
-            self._require_admin(given, asked)  # 3
+            self._require_admin(given, begin)  # 3
             digest = ""
             try:
                 bundle = self._opened(order, given)  # 4, 5
-                digest = digest_of(asked.request, cluster_id=bundle.cluster_id)
+                digest = digest_of(begin.request, cluster_id=bundle.cluster_id)
                 job = self._jobs.begin(digest, self._work(order, bundle, digest, given), secrets=_secrets(bundle))  # 6
             except AttestedError as error:
                 job = ended(digest, error)
@@ -121,15 +121,15 @@ class Desk:
 
     # ---- the steps
 
-    def _require_admin(self, given: Answer, asked: Begin) -> None:
-        if not asked.admin_proof:
+    def _require_admin(self, given: Answer, begin: Begin) -> None:
+        if not begin.admin_proof:
             raise Refusal("expected an admin's proof, got none", reason=Reason.ADMIN_UNAUTHENTICATED)
         verify_admin(
-            asked.admin_proof,
+            begin.admin_proof,
             pins=self._pins,
             cluster_id=self._facts().cluster_id,
             binding=given.binding,
-            request=asked.request,
+            request=begin.request,
             now=self._clock.now(),
         )
 
@@ -144,11 +144,13 @@ class Desk:
             )
         return bundle
 
-    def _work(self, order: InitOrder, bundle: KeyBundle, digest: str, given: Answer) -> Callable[[Teller], Success]:
+    def _work(
+        self, order: InitOrder, bundle: KeyBundle, digest: str, given: Answer
+    ) -> Callable[[JobReporter], Success]:
         judged = dict(given.bound.evidence.pcrs)
 
-        def work(teller: Teller) -> Success:
-            return self._founder.found(order, bundle, digest=digest, judged=judged, teller=teller)
+        def work(reporter: JobReporter) -> Success:
+            return self._founder.found(order, bundle, digest=digest, judged=judged, reporter=reporter)
 
         return work
 

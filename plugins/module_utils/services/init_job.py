@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ..core.host import Clock
     from .init_messages import Success
 
-    Work = Callable[["Teller"], Success]
+    Work = Callable[["JobReporter"], Success]
 
 MAX_PROGRESS = 4096
 """The init of a control plane has some hundred tasks."""
 
 
-class Teller:
+class JobReporter:
     """Reports the progress of the work to the job."""
 
     def __init__(self, job: Job, *, clock: Clock, secrets: Iterable[bytes] = ()) -> None:
@@ -135,8 +135,8 @@ class Jobs:
                     reason=Reason.INIT_REQUEST_DIFFERS,
                 )
             job = self._current = Job(digest)
-        teller = Teller(job, clock=self._clock, secrets=secrets)
-        threading.Thread(target=_run, args=(job, work, teller), name="init", daemon=True).start()
+        reporter = JobReporter(job, clock=self._clock, secrets=secrets)
+        threading.Thread(target=_run, args=(job, work, reporter), name="init", daemon=True).start()
         return job
 
 
@@ -147,13 +147,13 @@ def ended(digest: str, error: AttestedError) -> Job:
     return job
 
 
-def _run(job: Job, work: Work, teller: Teller) -> None:
+def _run(job: Job, work: Work, reporter: JobReporter) -> None:
     try:
-        success = work(teller)
+        success = work(reporter)
     except AttestedError as error:
-        job.end(*teller.failed(error).to_messages(), failed=True)
+        job.end(*reporter.failed(error).to_messages(), failed=True)
     except Exception as error:  # noqa: BLE001 - the followers must receive every failure
         fault = SystemFault(f"expected init to end, got {type(error).__name__}", reason=Reason.INTERNAL)
-        job.end(*teller.failed(fault).to_messages(), failed=True)
+        job.end(*reporter.failed(fault).to_messages(), failed=True)
     else:
         job.end(success.to_bytes(), failed=False)

@@ -219,13 +219,13 @@ def parse_response(data: bytes) -> Progress | Success | Failure | str:
         made = message.init_success
         return Success(kubeconfig=made.kubeconfig, cluster_id=made.cluster_id, policy_generation=made.policy_generation)
     if kind == "init_failure":
-        said = message.init_failure
+        failure = message.init_failure
         return Failure(
-            code=_line(said.code),
-            message=_text(said.error),
-            hint=_text(said.hint),
-            stage=_line(said.stage),
-            task=_line(said.task),
+            code=_line(failure.code),
+            message=_text(failure.error),
+            hint=_text(failure.hint),
+            stage=_line(failure.stage),
+            task=_line(failure.task),
         )
     if kind == "log":
         return _text(message.log.log.decode("utf-8", "replace"))

@@ -43,9 +43,9 @@ class BroughtPolicy:
         The key service checks later that the policy is not older than a known one. Whether a profile is in the policy
         is checked where a machine is judged by it.
         """
-        document, beside = _loaded(policy, dict), _loaded(objects, list)  # 1
+        document, items = _loaded(policy, dict), _loaded(objects, list)  # 1
         found = verify_policy(document, public_key=public_key, cluster_id=cluster_id)  # 2
-        places = ((f"policy_objects[{number}]", one) for number, one in enumerate(beside))
+        places = ((f"policy_objects[{number}]", one) for number, one in enumerate(items))
         return cls(generation=found.generation, spec=document["spec"], manifests=parse_objects(places))  # 3
 
     def document(self) -> str:
@@ -54,8 +54,8 @@ class BroughtPolicy:
 
     def objects(self) -> str:
         """Return all objects as one YAML stream to apply, the policy last, with parsed content only."""
-        told = [*map(render_profile, self.manifests.profiles), *map(render_identity, self.manifests.identities)]
-        return "".join(map(render_document, told)) + self.document()
+        manifests = [*map(render_profile, self.manifests.profiles), *map(render_identity, self.manifests.identities)]
+        return "".join(map(render_document, manifests)) + self.document()
 
 
 def pack_policy(

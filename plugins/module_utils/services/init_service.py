@@ -19,7 +19,7 @@ from ..core.runtime import run_service
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
 from .init_messages import IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
-from .machine_front import AdminGate, Front, Proving, Served, health_of, until_stopped
+from .machine_front import AdminGate, NetworkSide, Proving, Served, health_of, until_stopped
 from .machine_socket import INIT_SOCKET, MachinePort, init_port
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ CALLS = ServerLimits(
 """A refusal takes the same time, whichever check failed."""
 
 
-def init_front(config: InitServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock) -> Front:
+def init_network_side(
+    config: InitServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
+) -> NetworkSide:
     """Return the network side of init, which calls ``port`` within the limits of ``config``."""
     gate = AdminGate(config, clock=clock)
 
@@ -75,13 +77,15 @@ def init_front(config: InitServiceConfig, *, port: MachinePort, health: Health, 
         handlers = {IDENTIFY: proving.identify, TESTIFY: proving.testify}
         return Served(handlers=handlers, streams={INIT: init}, limits=CALLS)
 
-    return Front(config, served=served, health=health, log=log, clock=clock)
+    return NetworkSide(config, served=served, health=health, log=log, clock=clock)
 
 
 async def serve(config: InitServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
     health, port = health_of(), init_port(config.bootstrapper_socket)
-    await until_stopped(init_front(config, port=port, health=health, log=log, clock=SystemClock()), health, log=log)
+    await until_stopped(
+        init_network_side(config, port=port, health=health, log=log, clock=SystemClock()), health, log=log
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,9 +26,9 @@ from ..reasons import Reason
 from ..transport.binding import Purpose
 from ..transport.client import connect, parse_endpoint, requested_pause
 from .handshake_evidence import DoorkeeperIssuer
-from .join_endpoints import Doors, Favourite, SystemResolver
+from .join_endpoints import Favourite, SystemResolver, Targets
 from .received_ticket import Expected, read_ticket
-from .retry_policy import Outlook, is_of_this_machine, most_telling, outlook
+from .retry_policy import Outlook, is_of_this_machine, most_relevant, outlook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..transport.client import AttestedConnection
     from ..transport.pins import JoinCaPins
     from .handshake_evidence import Attesting
-    from .join_endpoints import Door, Resolver
+    from .join_endpoints import Resolver, Target
     from .received_ticket import ClosedTicket, TicketMaterial
     from .ticket_store import TicketStore
 
@@ -111,9 +111,9 @@ def fetch_ticket(
     Raises JOIN_SERVICES_UNKNOWN if the endpoints name only this machine, a fault of this machine at once, and otherwise
     the most relevant error of all targets (`most_relevant`), which quotes the other ones.
     """
-    _door, material = first_answer(
-        doors(config, machine),
-        lambda door: ask(door, config, machine),
+    _target, material = first_answer(
+        targets(config, machine),
+        lambda target: request_ticket(target, config, machine),
         release=machine.attester.release,
         itself=itself,
         tried=tried,
@@ -123,18 +123,18 @@ def fetch_ticket(
 
 def fetch_closed_ticket(config: JoinConfig, machine: JoinMachine, *, itself: bool = False) -> ClosedTicket:
     """Return a ticket as `fetch_ticket` does, with its secrets still sealed: another process opens them."""
-    _door, closed = first_answer(
-        doors(config, machine),
-        lambda door: ask_closed(door, config, machine),
+    _target, closed = first_answer(
+        targets(config, machine),
+        lambda target: request_sealed_ticket(target, config, machine),
         release=machine.attester.release,
         itself=itself,
     )
     return closed
 
 
-def doors(config: JoinConfig, machine: JoinMachine) -> Doors:
+def targets(config: JoinConfig, machine: JoinMachine) -> Targets:
     """Return the targets that ``machine`` may call."""
-    return Doors(
+    return Targets(
         endpoints=config.endpoints,
         own=config.own_addresses,
         parse=parse_endpoint,
@@ -145,55 +145,57 @@ def doors(config: JoinConfig, machine: JoinMachine) -> Doors:
 
 
 def first_answer(
-    around: Doors,
-    knock: Callable[[str], Coroutine[Any, Any, Answer]],
+    targets: Targets,
+    attempt: Callable[[str], Coroutine[Any, Any, Answer]],
     *,
     release: Callable[[], None],
     itself: bool = False,
     tried: Tried | None = None,
-) -> tuple[Door, Answer]:
+) -> tuple[Target, Answer]:
     """Return the first answer of one round and the target that gave it; each attempt has its own timeout.
 
     ``release`` is called after each attempt, when none of its threads runs any more.
     """
     failures: list[tuple[str, AttestedError]] = []
-    for door in around.round(itself=itself):
+    for target in targets.round(itself=itself):
         error: AttestedError | None = None
         try:
-            answered = _knock(door, knock, release)
+            answered = _attempt(target, attempt, release)
         except AttestedError as caught:
             error = caught
         if tried is not None:
-            tried(str(door), error)
-        around.favourite.note(door, decided=error is None or outlook(error) is Outlook.REFUSED)
+            tried(str(target), error)
+        targets.favourite.note(target, decided=error is None or outlook(error) is Outlook.REFUSED)
         if error is None:
-            return door, answered
+            return target, answered
         if is_of_this_machine(error):
             raise error
-        failures.append((str(door), error))
+        failures.append((str(target), error))
     if not failures:
         raise TransportError(
-            f"expected the join service of another machine, got {list(around.endpoints)}",
+            f"expected the join service of another machine, got {list(targets.endpoints)}",
             reason=Reason.JOIN_SERVICES_UNKNOWN,
         )
-    raise most_telling(failures)
+    raise most_relevant(failures)
 
 
-def _knock(door: Door, knock: Callable[[str], Coroutine[Any, Any, Answer]], release: Callable[[], None]) -> Answer:
-    if door.unresolved is not None:
-        raise door.unresolved
+def _attempt(
+    target: Target, attempt: Callable[[str], Coroutine[Any, Any, Answer]], release: Callable[[], None]
+) -> Answer:
+    if target.unresolved is not None:
+        raise target.unresolved
     try:
-        return asyncio.run(knock(door.dialled))  # returns after its threads have ended
+        return asyncio.run(attempt(target.dialled))  # returns after its threads have ended
     finally:
         release()
 
 
-async def ask(endpoint: str, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
+async def request_ticket(endpoint: str, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
     """Return a ticket from one endpoint."""
-    return (await ask_closed(endpoint, config, machine)).opened()
+    return (await request_sealed_ticket(endpoint, config, machine)).opened()
 
 
-async def ask_closed(endpoint: str, config: JoinConfig, machine: JoinMachine) -> ClosedTicket:
+async def request_sealed_ticket(endpoint: str, config: JoinConfig, machine: JoinMachine) -> ClosedTicket:
     """Return a ticket from one endpoint, its secrets still sealed."""
     issuer = DoorkeeperIssuer(machine.attester)
     async with connect(
@@ -208,13 +210,13 @@ def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, dateti
     A control plane calls its own service last: its key service judges its TPM like any other. Raises like
     `fetch_ticket`.
     """
-    door, due = first_answer(
-        doors(config, machine),
+    target, due = first_answer(
+        targets(config, machine),
         lambda one: reattest(one, config, machine),
         release=machine.attester.release,
         itself=True,
     )
-    return str(door), due
+    return str(target), due
 
 
 async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> datetime:
@@ -230,8 +232,8 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
         issuer=DoorkeeperIssuer(attester),
         clock=machine.clock,
     ) as connection:
-        asked = await asyncio.to_thread(_introduction, attester)
-        challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes(), wanted=EVIDENCE))
+        introduction = await asyncio.to_thread(_introduction, attester)
+        challenge = Challenge.parse(await call(connection, CHALLENGE, introduction.to_bytes(), wanted=EVIDENCE))
         logs = machine.read_logs()
         request = bytes(message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes()).SerializeToString())
         context = BindingContext(
@@ -246,14 +248,14 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
         )
         metadata = ((BINDING_METADATA, given.bound.to_bytes()),)
         taken = await call(connection, REATTEST, request, metadata=metadata, wanted=EVIDENCE)
-        said = parse("attested.v1.ReattestResponse", taken)
-        return datetime.fromtimestamp(said.due_unix_seconds, UTC)
+        response = parse("attested.v1.ReattestResponse", taken)
+        return datetime.fromtimestamp(response.due_unix_seconds, UTC)
 
 
 async def _converse(connection: AttestedConnection, config: JoinConfig, machine: JoinMachine) -> ClosedTicket:
     attester = machine.attester
-    asked = await asyncio.to_thread(_introduction, attester)
-    challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes()))
+    introduction = await asyncio.to_thread(_introduction, attester)
+    challenge = Challenge.parse(await call(connection, CHALLENGE, introduction.to_bytes()))
     logs, key = machine.read_logs(), machine.store.kubelet_key()
     request = _request(config, logs, key)
     context = BindingContext(

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The targets that a machine calls: every address of the endpoints that it knows, but for its own addresses.
 
-endpoints of node.yml (names, addresses, balancers) → shuffled → addresses of each, shuffled → not our own → once each
+endpoints of node.yml (names, addresses, balancers) → shuffled → addresses of each, shuffled → not own ones → once each
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def own_address(peer: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Target:
     """One address to call: ``endpoint`` as it was configured, ``dialled`` as host:port with that address.
 
     ``unresolved`` is set if the endpoint has no address now.
@@ -93,18 +93,18 @@ class Door:
 class Favourite:
     """The target whose service decided last; it is tried first in the next round."""
 
-    door: Door | None = None
+    target: Target | None = None
 
-    def note(self, door: Door, *, decided: bool) -> None:
-        """Keep ``door`` if its service decided; drop it if the service did not."""
+    def note(self, target: Target, *, decided: bool) -> None:
+        """Keep ``target`` if its service decided; drop it if the service did not."""
         if decided:
-            self.door = door
-        elif self.door is not None and self.door.dialled == door.dialled:
-            self.door = None
+            self.target = target
+        elif self.target is not None and self.target.dialled == target.dialled:
+            self.target = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Targets:
     """All targets of ``endpoints`` (host:port), for any number of rounds.
 
     ``own``: names and addresses of this machine; ``parse`` splits an endpoint; ``resolver`` recognises the other
@@ -118,58 +118,58 @@ class Doors:
     random: Random
     favourite: Favourite = field(default_factory=Favourite)
 
-    def round(self, *, itself: bool = False) -> Iterator[Door]:
+    def round(self, *, itself: bool = False) -> Iterator[Target]:
         """Yield each target once: the favourite, then all others in random order.
 
         A name is resolved only when its turn comes. With ``itself`` this machine's own targets come last, else never.
         Raises ENDPOINT_INVALID.
         """
         seen: set[str] = set()
-        ours: list[Door] = []
-        for door in self._candidates():
-            if door.dialled in seen:
+        ours: list[Target] = []
+        for target in self._candidates():
+            if target.dialled in seen:
                 continue
-            seen.add(door.dialled)
-            if self._is_own(door):
-                ours.append(door)
+            seen.add(target.dialled)
+            if self._is_own(target):
+                ours.append(target)
             else:
-                yield door
+                yield target
         yield from ours if itself else ()
 
-    def _candidates(self) -> Iterator[Door]:
-        if self.favourite.door is not None:
-            yield self.favourite.door
+    def _candidates(self) -> Iterator[Target]:
+        if self.favourite.target is not None:
+            yield self.favourite.target
         for endpoint in shuffled(self.random, self.endpoints):
-            yield from self._behind(endpoint)
+            yield from self._targets_of(endpoint)
 
-    def _behind(self, endpoint: str) -> Iterator[Door]:
+    def _targets_of(self, endpoint: str) -> Iterator[Target]:
         host, port = self.parse(endpoint)
         if _address(host) is not None or _plain(host) in self._own_names:
-            yield Door(endpoint=endpoint, dialled=_dialled(host, port))
+            yield Target(endpoint=endpoint, dialled=_dialled(host, port))
             return
         try:
             found = self.resolver.addresses(host)
         except TransportError as error:
-            yield Door(endpoint=endpoint, dialled=endpoint, unresolved=error)
+            yield Target(endpoint=endpoint, dialled=endpoint, unresolved=error)
             return
         for address in shuffled(self.random, found):
-            yield Door(endpoint=endpoint, dialled=_dialled(address, port))
+            yield Target(endpoint=endpoint, dialled=_dialled(address, port))
 
     @property
     def _own_names(self) -> frozenset[str]:
         return frozenset(_plain(name) for name in self.own)
 
-    def _is_own(self, door: Door) -> bool:
-        if door.unresolved is not None:
+    def _is_own(self, target: Target) -> bool:
+        if target.unresolved is not None:
             return False
-        host = _plain(self.parse(door.dialled)[0])
+        host = _plain(self.parse(target.dialled)[0])
         address = _address(host)
         if address is None or host in self._own_names:
             return True  # only names of this machine are left unresolved here
-        return not (address.is_loopback and self._is_written_out(door)) and self.resolver.is_own(host)
+        return not (address.is_loopback and self._is_written_out(target)) and self.resolver.is_own(host)
 
-    def _is_written_out(self, door: Door) -> bool:
-        return _address(self.parse(door.endpoint)[0]) is not None
+    def _is_written_out(self, target: Target) -> bool:
+        return _address(self.parse(target.endpoint)[0]) is not None
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:

@@ -232,12 +232,12 @@ def _reloader(path: str, rate: TokenBuckets, *, log: Log) -> Reloader[JoinServic
 
 def _pages(
     config: JoinServiceConfig,
-    fronts: tuple[Listener, UnixServer],
+    servers: tuple[Listener, UnixServer],
     health: Health,
     reloader: Reloader[JoinServiceConfig],
     log: Log,
 ) -> Pages:
-    listener, server = fronts
+    listener, server = servers
     metrics = counted("join", log)
     keys = KeyClient(config.key_service_socket, timeout_seconds=_PAGE_SECONDS)
     if metrics is not None:

@@ -50,7 +50,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class Received:
     """One exchange with one node as the caller saw it, not yet judged.
 
     ``exporter`` and ``spki_sha256`` are taken from the caller's end of the connection; ``challenge`` is as sent.
@@ -76,7 +76,7 @@ class Heard:
         )
 
 
-def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
+def judge(received: Received, question: Question, *, node: str) -> VerifiedNode:
     """Return the node of an exchange, judged by the policy of ``question``; raises what `verify_node` raises.
 
     Raises CHANNEL_NOT_BOUND if the evidence is genuine but made for another connection, as by a proxy, and then
@@ -84,16 +84,16 @@ def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
     """
     try:
         verified = verify_node(
-            heard.testimony.bound,
-            record=heard.record,
-            context=heard.context(question),
-            logs=heard.testimony.logs(),
+            received.testimony.bound,
+            record=received.record,
+            context=received.context(question),
+            logs=received.testimony.logs(),
             policy=question.policy,
-            now=heard.now,
+            now=received.now,
             demands=question.demands,
         )
     except Refusal as error:
-        if error.reason is Reason.BINDING_MISMATCH and _is_of_another_channel(heard, question):
+        if error.reason is Reason.BINDING_MISMATCH and _is_of_another_channel(received, question):
             raise Refusal(
                 "expected evidence for this connection, got genuine evidence for another one: "
                 "TLS is terminated between this machine and the node",
@@ -104,31 +104,31 @@ def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
     return verified
 
 
-def proven_machine(heard: Heard, question: Question) -> VerifiedMachine | None:
+def proven_machine(received: Received, question: Question) -> VerifiedMachine | None:
     """Return what a refused node has proven nevertheless (its TPM, its boot), None if that is nothing."""
     with suppress(AttestedError):
-        return _machine(heard, question)
+        return _machine(received, question)
     return None
 
 
-def machine_of(heard: Heard, question: Question, *, node: str) -> VerifiedMachine:
+def machine_of(received: Received, question: Question, *, node: str) -> VerifiedMachine:
     """Return the machine of an exchange, proven to be the one enrolled for ``node``; no profile is evaluated.
 
     Serves plans for a policy that is not in force yet. Raises what `verify_machine` and the policy's ``identity_for``
     raise, and NODE_NAME_MISMATCH.
     """
-    machine = _machine(heard, question)
+    machine = _machine(received, question)
     _require_name(question.policy.identity_for(machine.ek_sha256).node_name, node)
     return machine
 
 
-def _machine(heard: Heard, question: Question) -> VerifiedMachine:
+def _machine(received: Received, question: Question) -> VerifiedMachine:
     return verify_machine(
-        heard.testimony.bound,
-        record=heard.record,
-        context=heard.context(question),
-        logs=heard.testimony.logs(),
-        now=heard.now,
+        received.testimony.bound,
+        record=received.record,
+        context=received.context(question),
+        logs=received.testimony.logs(),
+        now=received.now,
         demands=question.demands,
     )
 
@@ -141,17 +141,17 @@ def _require_name(enrolled: str, node: str) -> None:
         )
 
 
-def _is_of_another_channel(heard: Heard, question: Question) -> bool:
+def _is_of_another_channel(received: Received, question: Question) -> bool:
     """Return whether the quote is good for the channel that the node reports, which is not this one."""
-    said = heard.testimony
-    if (len(said.exporter), len(said.spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
+    testimony = received.testimony
+    if (len(testimony.exporter), len(testimony.spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
         return False
-    context = replace(heard.context(question), exporter=said.exporter, spki_sha256=said.spki_sha256)
+    context = replace(received.context(question), exporter=testimony.exporter, spki_sha256=testimony.spki_sha256)
     digest = exchange_digest(
-        heard.record.challenge, context, proof=said.bound.proof, hpke_public=said.bound.hpke_public
+        received.record.challenge, context, proof=testimony.bound.proof, hpke_public=testimony.bound.hpke_public
     )
     try:
-        verify_evidence(said.bound.evidence, qualifying_data=digest)
+        verify_evidence(testimony.bound.evidence, qualifying_data=digest)
     except AttestedError:
         return False
     return True

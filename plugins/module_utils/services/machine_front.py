@@ -71,11 +71,11 @@ class Identifying(Protocol):
 class Bounding(Protocol):
     """Limits the calls of a source."""
 
-    def ask(self, source: str) -> None:
+    def count_call(self, source: str) -> None:
         """Count a call of ``source``; raises the reason of the exceeded limit."""
 
     def quote(self, source: str) -> AbstractContextManager[None]:
-        """Count a call of ``source`` and hold a place while its quote is made; raises the reason as `ask` does."""
+        """Count a call of ``source`` and hold a place while its quote is made; raises as `count_call` does."""
 
 
 class Addressed(Protocol):
@@ -119,7 +119,7 @@ class AdminGate:
             what="calls a second from one address",
         )
 
-    def ask(self, source: str) -> None:
+    def count_call(self, source: str) -> None:
         """Count a call of ``source``."""
         self._buckets.take(source)
 
@@ -141,7 +141,7 @@ class Proving:
 
     async def identify(self, request: bytes, call: Call) -> bytes:
         """Answer `Identify`."""
-        self._gate.ask(source_of(call))
+        self._gate.count_call(source_of(call))
         parse("attested.v1.IdentifyRequest", request, limit=MAX_REQUEST_BYTES)
         return await self._port.identity(correlation_id=call.correlation_id)
 
@@ -160,7 +160,7 @@ class Proving:
     def begin(self, request: bytes, call: Call) -> Begin:
         """Count a request and return it unchanged, with the admin's proof and the channel."""
         source = source_of(call)
-        self._gate.ask(source)
+        self._gate.count_call(source)
         proof = call.metadata.get(ADMIN_METADATA, b"")
         return Begin(
             request=request,
@@ -188,7 +188,7 @@ class Served:
     streams: Mapping[str, StreamHandler] = field(default_factory=dict)
 
 
-class Front:
+class NetworkSide:
     """A TLS listener with limits and calls; its key exists only in this process."""
 
     def __init__(
@@ -234,11 +234,11 @@ def health_of(*parts: str) -> Health:
     return Health(Notifier(), version=release(), parts=(_LISTENER, *parts))
 
 
-async def until_stopped(front: Front, health: Health, *, log: Log) -> None:
+async def until_stopped(network_side: NetworkSide, health: Health, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
     try:
-        await front.start()
+        await network_side.start()
         health.working(_LISTENER)
         log.event("stopping", signal=await wait_for_stop())
     finally:
-        await front.stop()
+        await network_side.stop()

@@ -101,7 +101,7 @@ class Documenting(Prover, Protocol):
 class Initiating(Prover, Protocol):
     """The additional calls of init."""
 
-    def begin(self, asked: Begin) -> bytes:
+    def begin(self, begin: Begin) -> bytes:
         """Return the handle of the job of a request."""
 
     def follow(self, handle: bytes, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
@@ -111,7 +111,7 @@ class Initiating(Prover, Protocol):
 class Recovering(Prover, Protocol):
     """The additional call of recovery."""
 
-    def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
+    def recover(self, begin: Begin, *, correlation_id: str) -> bytes:
         """Return the serialised `RecoverResponse` to a request."""
 
 
@@ -211,9 +211,9 @@ class MachinePort:
         message.constellation.nonce = nonce
         return bytes((await self._caller.call(message)).document)
 
-    async def begin(self, asked: Begin, *, correlation_id: str) -> bytes:
+    async def begin(self, begin: Begin, *, correlation_id: str) -> bytes:
         """Return the handle of the job of an unchanged request."""
-        return bytes((await self._ask("begin", asked, correlation_id)).handle)
+        return bytes((await self._send("begin", begin, correlation_id)).handle)
 
     async def follow(self, handle: bytes, seen: int) -> tuple[tuple[bytes, ...], bool]:
         """Return the job's messages after the first ``seen`` ones, and whether the job has ended."""
@@ -223,15 +223,15 @@ class MachinePort:
         followed = (await self._caller.call(message)).followed
         return tuple(followed.responses), followed.ended
 
-    async def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
+    async def recover(self, begin: Begin, *, correlation_id: str) -> bytes:
         """Return the serialised `RecoverResponse` to an unchanged request."""
-        return bytes((await self._ask("recover", asked, correlation_id)).response)
+        return bytes((await self._send("recover", begin, correlation_id)).response)
 
-    async def _ask(self, question: str, asked: Begin, correlation_id: str) -> Any:
-        message = self._new(correlation_id, asked.source)
+    async def _send(self, question: str, begin: Begin, correlation_id: str) -> Any:
+        message = self._new(correlation_id, begin.source)
         one = getattr(message, question)
-        one.request, one.admin_proof = asked.request, asked.admin_proof
-        one.exporter, one.spki_sha256 = asked.exporter, asked.spki_sha256
+        one.request, one.admin_proof = begin.request, begin.admin_proof
+        one.exporter, one.spki_sha256 = begin.exporter, begin.spki_sha256
         return await self._caller.call(message)
 
     def _new(self, correlation_id: str, source: str = "") -> Any:

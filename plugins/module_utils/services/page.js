@@ -34,7 +34,7 @@
 
   const bar = document.querySelector(".filter");
   const field = bar.querySelector("input");
-  const said = bar.querySelector("[role=status]");
+  const status = bar.querySelector("[role=status]");
   const textOf = (one) => one.textContent.toLowerCase();
   const items = Array.from(document.querySelectorAll("[data-item]"), (one) => [one, textOf(one)]);
   const groups = Array.from(document.querySelectorAll("[data-group]"));
@@ -50,7 +50,7 @@
       group.hidden = !group.querySelector("[data-item]:not([hidden])");
       group.querySelectorAll("details").forEach((one) => { one.open = words.length > 0; });
     }
-    said.textContent = words.length ? `${rows.filter((one) => !one.hidden).length} of ${rows.length} nodes` : "";
+    status.textContent = words.length ? `${rows.filter((one) => !one.hidden).length} of ${rows.length} nodes` : "";
   }
 
   field.addEventListener("input", filter);

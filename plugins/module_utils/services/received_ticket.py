@@ -167,7 +167,7 @@ def _check_certificate(certificate: bytes, key: SecretBytes) -> None:
     except ValueError as error:
         raise Refusal("expected a certificate in PEM, got none", reason=Reason.TICKET_MALFORMED) from error
     if shown != serialization.load_pem_private_key(key.reveal(), password=None).public_key():
-        raise _not_ours("a certificate over our key", "one over another key")
+        raise _not_ours("a certificate for this node's key", "one for another key")
 
 
 def _require(what: str, expected: bytes | str, got: bytes | str) -> None:

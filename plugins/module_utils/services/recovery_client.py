@@ -18,7 +18,7 @@ from ..transport.binding import Purpose
 from ..transport.client import open_connection
 from ..transport.server_check import UnknownServer
 from .init_admin import prove_admin
-from .init_client import Calls, ask, proven
+from .init_client import Calls, call_unary, proven
 from .init_messages import ADMIN_METADATA
 from .recovery_messages import IDENTIFY, RECOVER, TESTIFY, RecoverAnswer, RecoverOrder, RecoverySecrets
 
@@ -169,14 +169,14 @@ async def recover_cluster(
     rescuer: Rescuer,
     *,
     patience: Patience,
-    told: Callable[[Outcome], None],
+    report: Callable[[Outcome], None],
     send: bool = True,
 ) -> tuple[Outcome, ...]:
     """Recover all control planes at once, then all workers even if a control plane failed; else as `recover_all`."""
     outcomes: list[Outcome] = []
     for planes in (True, False):
         group = [one for one in nodes if (one.role == Role.CONTROL_PLANE.value) is planes]
-        outcomes += await recover_all(group, rescuer, patience=patience, told=told, send=send)
+        outcomes += await recover_all(group, rescuer, patience=patience, report=report, send=send)
     return tuple(outcomes)
 
 
@@ -185,7 +185,7 @@ async def recover_all(
     rescuer: Rescuer,
     *,
     patience: Patience,
-    told: Callable[[Outcome], None],
+    report: Callable[[Outcome], None],
     send: bool = True,
 ) -> tuple[Outcome, ...]:
     """Return the outcome of each node, in their order; ``report`` is called with each outcome at once.
@@ -197,7 +197,7 @@ async def recover_all(
     async def one(node: LockedNode) -> Outcome:
         async with places:
             outcome = await _outcome(node, rescuer, seconds=patience.seconds, send=send)
-        told(outcome)
+        report(outcome)
         return outcome
 
     return tuple(await asyncio.gather(*(one(node) for node in nodes)))
@@ -205,8 +205,8 @@ async def recover_all(
 
 async def _send(connection: AttestedConnection, request: bytes, *, admin: AdminKey, binding: bytes) -> None:
     proof = prove_admin(admin, binding=binding, request=request, purpose=Purpose.RECOVER)
-    said = RecoverAnswer.parse(
-        await ask(
+    answer = RecoverAnswer.parse(
+        await call_unary(
             connection,
             RECOVER,
             request,
@@ -215,9 +215,9 @@ async def _send(connection: AttestedConnection, request: bytes, *, admin: AdminK
             timeout_seconds=RECOVER_SECONDS,
         )
     )
-    if said.code:
-        reason = Reason.__members__.get(said.code, Reason.INTERNAL)
-        raise Refusal(said.message, reason=reason, hint=said.hint)
+    if answer.code:
+        reason = Reason.__members__.get(answer.code, Reason.INTERNAL)
+        raise Refusal(answer.message, reason=reason, hint=answer.hint)
 
 
 async def _outcome(node: LockedNode, rescuer: Rescuer, *, seconds: float, send: bool) -> Outcome:
@@ -295,10 +295,10 @@ class ClusterKeys:
 
     def of_node(self, disk: DiskId) -> RecoverySecrets:
         """Return the secrets that may be sent to the node with ``disk``, sealed to it."""
-        lead, *others = self.ring.disk_keys(disk)
+        first, *others = self.ring.disk_keys(disk)
         return RecoverySecrets(
             disk=disk,
-            disk_key=lead.key,
+            disk_key=first.key,
             measurement_secret=self.ring.carried.measurement_secret,
             other_disk_keys=tuple(one.key for one in others),
         )

@@ -83,7 +83,7 @@ class RecoveryDesk:
         """Return the serialised `Testimony` for a challenge, for the purpose `recover`; raises as `Exchanges` does."""
         return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
 
-    def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
+    def recover(self, begin: Begin, *, correlation_id: str) -> bytes:
         """Return the serialised `RecoverResponse` to a request; raises `Refusal` if the admin is not authenticated.
 
         1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
@@ -95,27 +95,29 @@ class RecoveryDesk:
         Every decision is recorded, that of step 5 before the disk is opened. Refusals of an unauthenticated caller are
         only counted.
         """
-        told: dict[str, object] = {"source": asked.source, "correlation_id": correlation_id}
+        fields: dict[str, object] = {"source": begin.source, "correlation_id": correlation_id}
         try:
-            known = self._admitted(asked)
+            known = self._admitted(begin)
         except AttestedError as error:
-            self._refused(error, told)
+            self._refused(error, fields)
             raise
-        told["admin"] = known.admin
+        fields["admin"] = known.admin
         try:
-            self._unlocking.offer(known.offer, by=Contender.RECOVERY, record=lambda: self._record.decided(EVENT, told))
+            self._unlocking.offer(
+                known.offer, by=Contender.RECOVERY, record=lambda: self._record.decided(EVENT, fields)
+            )
         except AttestedError as error:
-            self._refused(error, told)
+            self._refused(error, fields)
             return RecoverAnswer(code=error.code, message=error.message, hint=error.hint).to_bytes()
         return RecoverAnswer().to_bytes()
 
-    def _admitted(self, asked: Begin) -> _Known:
+    def _admitted(self, begin: Begin) -> _Known:
         with self._exchanges.turn:
-            order = RecoverOrder.parse(asked.request)  # 1
+            order = RecoverOrder.parse(begin.request)  # 1
             given = self._exchanges.of(  # 2
-                order.challenge_id, exporter=asked.exporter, spki_sha256=asked.spki_sha256
+                order.challenge_id, exporter=begin.exporter, spki_sha256=begin.spki_sha256
             )
-            admin = self._admin(asked, given)  # 3
+            admin = self._admin(begin, given)  # 3
             self._exchanges.use_up(order.challenge_id)  # 4
         offer = Offer(
             box=order.sealed,
@@ -126,19 +128,19 @@ class RecoveryDesk:
         )
         return _Known(admin=admin, offer=offer)
 
-    def _admin(self, asked: Begin, given: Answer) -> str:
-        if not asked.admin_proof:
+    def _admin(self, begin: Begin, given: Answer) -> str:
+        if not begin.admin_proof:
             raise Refusal("expected an admin's proof, got none", reason=Reason.ADMIN_UNAUTHENTICATED)
         return verify_admin(
-            asked.admin_proof,
+            begin.admin_proof,
             pins=self._pins,
             cluster_id=self._facts().cluster_id,
             binding=given.binding,
-            request=asked.request,
+            request=begin.request,
             now=self._clock.now(),
             purpose=Purpose.RECOVER,
         )
 
-    def _refused(self, error: AttestedError, told: Mapping[str, object]) -> None:
+    def _refused(self, error: AttestedError, fields: Mapping[str, object]) -> None:
         refusal = {"reason": error.code, "detail": error.message}
-        self._record.decided(EVENT, told, refusal=refusal, source=str(told.get("admin", "")))
+        self._record.decided(EVENT, fields, refusal=refusal, source=str(fields.get("admin", "")))

@@ -53,7 +53,7 @@ def perform(job: Mapping[str, Any], *, shape: DiskShape = STATE_DISK) -> dict[st
     return {}
 
 
-def forget(memory: Path) -> None:
+def remove_directory(memory: Path) -> None:
     """Remove the directory of a job with its content."""
     shutil.rmtree(memory, ignore_errors=True)
 

@@ -18,7 +18,7 @@ from ..core.logs import open_log
 from ..core.runtime import run_service
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
-from .machine_front import AdminGate, Front, Proving, Served, health_of, until_stopped
+from .machine_front import AdminGate, NetworkSide, Proving, Served, health_of, until_stopped
 from .machine_socket import RECOVERY_SECONDS, RECOVERY_SOCKET, MachinePort, recovery_port
 from .recovery_messages import IDENTIFY, MAX_REQUEST_BYTES, RECOVER, TESTIFY
 
@@ -54,9 +54,9 @@ CALLS = ServerLimits(
 )
 
 
-def recovery_front(
+def recovery_network_side(
     config: RecoveryServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
-) -> Front:
+) -> NetworkSide:
     """Return the network side of recovery, which calls ``port`` within the limits of ``config``."""
     gate = AdminGate(config, clock=clock)
 
@@ -71,13 +71,15 @@ def recovery_front(
 
         return Served(handlers={IDENTIFY: proving.identify, TESTIFY: proving.testify, RECOVER: recover}, limits=CALLS)
 
-    return Front(config, served=served, health=health, log=log, clock=clock)
+    return NetworkSide(config, served=served, health=health, log=log, clock=clock)
 
 
 async def serve(config: RecoveryServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
     health, port = health_of(), recovery_port(config.recovery_socket)
-    await until_stopped(recovery_front(config, port=port, health=health, log=log, clock=SystemClock()), health, log=log)
+    await until_stopped(
+        recovery_network_side(config, port=port, health=health, log=log, clock=SystemClock()), health, log=log
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

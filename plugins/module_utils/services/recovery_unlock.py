@@ -107,7 +107,7 @@ class HelperTrial:
             call_key_process(self._program, job, runner=self._runner, timeout_seconds=_TRY_SECONDS)
             yield place / recovery_helper.KEY_FILE
         finally:
-            recovery_helper.forget(place)
+            recovery_helper.remove_directory(place)
 
 
 class Unlocking:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _QUICK_SECONDS = 1.0
 _SLOW_SECONDS = 16.0
-_OTHERS = 6
-_STORY = 90
+_MAX_ERRORS = 6
+_MAX_ERROR_LENGTH = 90
 
 
 class Outlook(Enum):
@@ -117,7 +117,7 @@ def passes_by_itself(error: AttestedError) -> bool:
     return outlook(error) in (Outlook.ABSENT, Outlook.UNABLE, Outlook.STRANGER)
 
 
-def most_telling(failures: Sequence[tuple[str, AttestedError]]) -> AttestedError:
+def most_relevant(failures: Sequence[tuple[str, AttestedError]]) -> AttestedError:
     """Return the one error to show of those of all endpoints; its message quotes the others.
 
     An error that may pass is preferred to NEVER: one endpoint with a wrong answer must not end the attempts at the
@@ -128,18 +128,20 @@ def most_telling(failures: Sequence[tuple[str, AttestedError]]) -> AttestedError
     winner = max(passing, key=lambda one: kinds.index(outlook(one[1])))
     where, error = winner
     error.retry_after_seconds = max(one.retry_after_seconds for _where, one in failures)
-    error.message = "; ".join([f"{where}: {error.message}", *_stories([one for one in failures if one is not winner])])
+    error.message = "; ".join(
+        [f"{where}: {error.message}", *_other_errors([one for one in failures if one is not winner])]
+    )
     return error
 
 
-def _stories(failures: Sequence[tuple[str, AttestedError]]) -> list[str]:
-    told = [f"{where} {error.code}: {_short(error)}" for where, error in failures[:_OTHERS]]
-    left = len(failures) - _OTHERS
-    return told + ([f"and {left} more"] if left > 0 else [])
+def _other_errors(failures: Sequence[tuple[str, AttestedError]]) -> list[str]:
+    shown = [f"{where} {error.code}: {_short(error)}" for where, error in failures[:_MAX_ERRORS]]
+    left = len(failures) - _MAX_ERRORS
+    return shown + ([f"and {left} more"] if left > 0 else [])
 
 
 def _short(error: AttestedError) -> str:
     """Return the part of the message that says what came, shortened."""
     _expected, _got, came = error.message.partition(", got")
     text = came.lstrip(": ") or error.message
-    return text if len(text) <= _STORY else f"{text[: _STORY - 1]}…"
+    return text if len(text) <= _MAX_ERROR_LENGTH else f"{text[: _MAX_ERROR_LENGTH - 1]}…"

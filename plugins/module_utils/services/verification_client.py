@@ -18,7 +18,7 @@ from ..transport.binding import PROTOCOL_VERSION
 from ..transport.client import open_connection, requested_pause
 from ..transport.server_check import UnknownServer
 from .finding import Finding, found, not_found
-from .judge import Heard, judge, machine_of, proven_machine
+from .judge import Received, judge, machine_of, proven_machine
 from .verification_exchange import IDENTIFY, TESTIFY, Testimony
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _SLOW_DOWN = "RESOURCE_EXHAUSTED"
 _LATER = frozenset({"DEADLINE_EXCEEDED", _SLOW_DOWN, "UNAVAILABLE"})
 
 
-async def hear(endpoint: str, question: Question) -> Heard:
+async def fetch_testimony(endpoint: str, question: Question) -> Received:
     """Return the testimony of the node at ``endpoint`` (host:port), not yet judged.
 
     Raises `TransportError` PEER_UNREACHABLE, CONNECTION_..., TLS_..., VERIFICATION_LATER (with the time to wait),
@@ -55,7 +55,7 @@ async def hear(endpoint: str, question: Question) -> Heard:
         request = ChallengeRequest.parse(await call(connection, IDENTIFY, _identify()))
         challenge, record = await asyncio.to_thread(question.challenge, request)
         sent = challenge.to_bytes()
-        return Heard(
+        return Received(
             record=record,
             challenge=sent,
             testimony=Testimony.parse(await call(connection, TESTIFY, sent)),
@@ -105,7 +105,7 @@ class Patience:
 
 
 async def examine_fleet(
-    endpoints: Mapping[str, str], question: Question, *, patience: Patience, told: Callable[[Finding], None]
+    endpoints: Mapping[str, str], question: Question, *, patience: Patience, report: Callable[[Finding], None]
 ) -> tuple[Finding, ...]:
     """Return the finding of each node (name to host:port), in their order; ``report`` is called with each at once.
 
@@ -116,7 +116,7 @@ async def examine_fleet(
     async def one(name: str, endpoint: str) -> Finding:
         async with places:
             finding = await examine(name, endpoint, question, seconds=patience.seconds)
-        told(finding)
+        report(finding)
         return finding
 
     return tuple(await asyncio.gather(*(one(name, endpoint) for name, endpoint in endpoints.items())))
@@ -125,14 +125,14 @@ async def examine_fleet(
 async def examine(name: str, endpoint: str, question: Question, *, seconds: float) -> Finding:
     """Return the finding of one node; it is tried again for ``seconds`` while time alone may help."""
     try:
-        heard = await _hear(endpoint, question, until=question.clock.monotonic() + seconds)
+        received = await _fetch_patiently(endpoint, question, until=question.clock.monotonic() + seconds)
     except AttestedError as error:
         error.message = f"{endpoint}: {error.message}"
         return not_found(name, error, over=OVER)
-    return await asyncio.to_thread(_judged, name, heard, question)
+    return await asyncio.to_thread(_judged, name, received, question)
 
 
-async def hear_machines(
+async def fetch_machines(
     endpoints: Mapping[str, str], question: Question, *, patience: Patience
 ) -> dict[str, VerifiedMachine | AttestedError]:
     """Return for each node the machine that it proves to be, without a profile, or the error."""
@@ -141,8 +141,10 @@ async def hear_machines(
     async def one(name: str, endpoint: str) -> VerifiedMachine | AttestedError:
         try:
             async with places:
-                heard = await _hear(endpoint, question, until=question.clock.monotonic() + patience.seconds)
-            return await asyncio.to_thread(machine_of, heard, question, node=name)
+                received = await _fetch_patiently(
+                    endpoint, question, until=question.clock.monotonic() + patience.seconds
+                )
+            return await asyncio.to_thread(machine_of, received, question, node=name)
         except AttestedError as error:
             return error
 
@@ -150,7 +152,7 @@ async def hear_machines(
     return dict(zip(endpoints, answers, strict=True))
 
 
-async def _hear(endpoint: str, question: Question, *, until: float) -> Heard:
+async def _fetch_patiently(endpoint: str, question: Question, *, until: float) -> Received:
     """Return the testimony of a node; a requested pause is kept, twice as long each time.
 
     A verification is two calls: after the requested pause alone, the limit would allow the first call but not the
@@ -159,7 +161,7 @@ async def _hear(endpoint: str, question: Question, *, until: float) -> Heard:
     patience = 1
     while True:
         try:
-            return await hear(endpoint, question)
+            return await fetch_testimony(endpoint, question)
         except TransportError as error:
             pause = max(_PAUSE_SECONDS, patience * error.retry_after_seconds)
             patience *= 2 if error.retry_after_seconds else 1
@@ -168,8 +170,8 @@ async def _hear(endpoint: str, question: Question, *, until: float) -> Heard:
         await asyncio.sleep(pause)
 
 
-def _judged(name: str, heard: Heard, question: Question) -> Finding:
+def _judged(name: str, received: Received, question: Question) -> Finding:
     try:
-        return found(judge(heard, question, node=name), over=OVER)
+        return found(judge(received, question, node=name), over=OVER)
     except AttestedError as error:
-        return not_found(name, error, over=OVER, machine=proven_machine(heard, question))
+        return not_found(name, error, over=OVER, machine=proven_machine(received, question))

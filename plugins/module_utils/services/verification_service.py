@@ -25,7 +25,7 @@ from ..reasons import Reason
 from ..transport.claims import ClaimsInterceptor, Registry
 from ..transport.grpc_server import ServerLimits, UnixServer
 from ..transport.limits import Limits
-from .machine_front import GRACE_SECONDS, Front, Identifying, Proving, Served, health_of, source_of, until_stopped
+from .machine_front import GRACE_SECONDS, Identifying, NetworkSide, Proving, Served, health_of, source_of, until_stopped
 from .machine_socket import WITNESS_SOCKET, witness_port
 from .verification_exchange import GET_ATTESTATION, IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
 from .verification_plain import PlainRelay
@@ -128,7 +128,7 @@ class Gate:
             what="quotes a second for all together",
         )
 
-    def ask(self, source: str) -> None:
+    def count_call(self, source: str) -> None:
         """Count a call of ``source`` that does not use the TPM; raises VERIFICATION_RATE."""
         self._questions.take(source)
 
@@ -169,7 +169,7 @@ class PlainDesk:
         return bytes(answer.SerializeToString())
 
 
-class PlainFront:
+class PlainListener:
     """The listener for Constellation's program, with a gRPC service that has no other call."""
 
     def __init__(self, config: VerificationServiceConfig, *, witness: WitnessPort, log: Log, clock: Clock) -> None:
@@ -217,7 +217,7 @@ class PlainFront:
         await self._server.stop()
 
 
-class VerificationFront(Front):
+class VerificationNetworkSide(NetworkSide):
     """The network side of verification: its two calls and, if configured, the listener in plain text."""
 
     def __init__(
@@ -233,7 +233,7 @@ class VerificationFront(Front):
 
         super().__init__(config, served=served, health=health, log=log, clock=clock)
         self._plain_port = config.insecure_constellation_verify_port
-        self._plain = PlainFront(config, witness=witness, log=log, clock=clock)
+        self._plain = PlainListener(config, witness=witness, log=log, clock=clock)
         self.constellation_port: int | None = None
 
     async def start(self) -> int:
@@ -252,10 +252,10 @@ class VerificationFront(Front):
 async def serve(config: VerificationServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
     health, witness = health_of(_WITNESS), witness_port(config.witness_socket)
-    front = VerificationFront(config, witness=witness, health=health, log=log, clock=SystemClock())
+    network_side = VerificationNetworkSide(config, witness=witness, health=health, log=log, clock=SystemClock())
     watching = asyncio.create_task(watch(witness, health))
     try:
-        await until_stopped(front, health, log=log)
+        await until_stopped(network_side, health, log=log)
     finally:
         watching.cancel()
 
@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_service(
         argv,
         name="attested-verification-service",
-        description="Give evidence of this node to anybody who asks.",
+        description="Give evidence of this node to any caller.",
         kind=VerificationServiceConfig,
         path=CONFIG,
         serve=lambda config, _path: serve(config, log=open_log()),

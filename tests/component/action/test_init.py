@@ -195,7 +195,7 @@ async def test_broken_off_it_says_so_and_follows_the_same_work_to_its_end(bed: I
 
 async def test_after_a_failure_the_next_run_goes_on(bed: InitBed, site: InitSite) -> None:
     failed = KubeadmError("expected phase certs to end well", reason=Reason.KUBEADM_PHASE_FAILED)
-    bed.founding.acts = [failing(failed), lambda _teller: None]
+    bed.founding.acts = [failing(failed), lambda _reporter: None]
     async with running(bed) as machine:
         assert (await act(site, machine))["reason"] == "KUBEADM_PHASE_FAILED"
         assert (await act(site, machine))["changed"]
@@ -280,8 +280,8 @@ async def test_what_is_not_the_admins_own_is_not_written(
 
 async def test_a_machine_that_made_another_cluster_is_not_believed(bed: InitBed, site: InitSite) -> None:
     class Elsewhere(Founding):
-        def found(self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Any, teller: Any) -> Success:
-            made = super().found(order, bundle, digest=digest, judged=judged, teller=teller)
+        def found(self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Any, reporter: Any) -> Success:
+            made = super().found(order, bundle, digest=digest, judged=judged, reporter=reporter)
             return replace(made, cluster_id=b"x" * 32)
 
     bed.desk._founder = Elsewhere(kubeconfig=bed.founding.kubeconfig)

@@ -121,7 +121,7 @@ async def test_the_terminal_shows_each_task_while_it_runs_and_is_not_garbled(bed
         code = await asyncio.to_thread(run.end)
     assert code == 0, run.text
     words = [row.split() for row in run.rows()]
-    asked = words.index(["cp-1:", "asking", machine.endpoint, "for", "its", "evidence"])
+    asked = words.index(["cp-1:", "requesting", "evidence", "from", machine.endpoint])
     assert asked == words.index(["Init"]) + 2, "the line of the task before stands above"
     assert words[asked + 1 : asked + 3] == [
         ["cp-1:", "is", "the", "enrolled", "machine,", "booted", "as", "machines", "(posture", "boot)"],

@@ -26,7 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import (
     InitServiceConfig,
-    init_front,
+    init_network_side,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import call
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
@@ -187,7 +187,7 @@ async def test_a_relay_in_between_gets_no_keys(real: InitBed) -> None:
         config = InitServiceConfig(listen_address="127.0.0.1", listen_port=0, runtime_directory=directory, **PLENTY)
         health = Health(Notifier({}), version="relay", parts=())
         relay: Any = Relay(machine.endpoint)
-        front = init_front(config, port=relay, health=health, log=machine.log, clock=SystemClock())
+        front = init_network_side(config, port=relay, health=health, log=machine.log, clock=SystemClock())
         try:
             error = await error_of(f"127.0.0.1:{await front.start()}", real)
         finally:

@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     fetch_ticket,
     first_answer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_endpoints import Doors
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_endpoints import Targets
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect, parse_endpoint
@@ -90,16 +90,18 @@ class WrongClock(SystemClock):
         return datetime.now(UTC) + self._off
 
 
-def doors(*endpoints: str, names: Names, seed: int) -> Doors:
-    return Doors(endpoints=endpoints, own=frozenset(), parse=parse_endpoint, resolver=names, random=SeededRandom(seed))
+def targets(*endpoints: str, names: Names, seed: int) -> Targets:
+    return Targets(
+        endpoints=endpoints, own=frozenset(), parse=parse_endpoint, resolver=names, random=SeededRandom(seed)
+    )
 
 
-async def ask_round(around: Doors, pins: JoinCaPins, tried: list[str] | None = None) -> tuple[str, bytes]:
+async def ask_round(around: Targets, pins: JoinCaPins, tried: list[str] | None = None) -> tuple[str, bytes]:
     """Ask as `fetch_ticket` does, with evidence that needs no TPM; return who answered, and what."""
 
-    async def knock(door: str) -> bytes:
+    async def attempt(target: str) -> bytes:
         async with connect(
-            door, pins=pins, cluster_id=CLUSTER_ID, issuer=HashIssuer(), timeout_seconds=5
+            target, pins=pins, cluster_id=CLUSTER_ID, issuer=HashIssuer(), timeout_seconds=5
         ) as connection:
             return (await call(connection.channel(), b"ticket?")).removeprefix(connection.exporter)
 
@@ -107,20 +109,20 @@ async def ask_round(around: Doors, pins: JoinCaPins, tried: list[str] | None = N
         if tried is not None:
             tried.append(f"{where} {error.code if error else 'answered'}")
 
-    door, answer = await asyncio.to_thread(first_answer, around, knock, release=lambda: None, tried=note)
-    return str(door), answer
+    target, answer = await asyncio.to_thread(first_answer, around, attempt, release=lambda: None, tried=note)
+    return str(target), answer
 
 
 @pytest.mark.parametrize("seed", ORDERS)
 async def test_each_address_of_a_name_is_tried_until_one_answers(bed: Bed, seed: int) -> None:
     """Behind the name are a machine where nobody listens, and the service; the port is kept for both."""
-    around = doors(f"join.example:{bed.port}", names=Names("127.0.0.2", "127.0.0.1"), seed=seed)
+    around = targets(f"join.example:{bed.port}", names=Names("127.0.0.2", "127.0.0.1"), seed=seed)
     assert await ask_round(around, bed.pins) == (f"join.example:{bed.port} at 127.0.0.1:{bed.port}", b"ticket?")
 
 
 async def test_who_answered_is_asked_first_the_next_time(bed: Bed) -> None:
     """Nobody loses a time-out on a dead address twice."""
-    around = doors(f"join.example:{bed.port}", names=Names("127.0.0.2", "127.0.0.1", "127.0.0.3"), seed=1)
+    around = targets(f"join.example:{bed.port}", names=Names("127.0.0.2", "127.0.0.1", "127.0.0.3"), seed=1)
     await ask_round(around, bed.pins)
     for _unused in ORDERS:
         tried: list[str] = []
@@ -143,7 +145,7 @@ async def test_a_silent_endpoint_costs_its_own_time_only(bed: Bed, seed: int) ->
     beside = [await asyncio.start_server(handler, "127.0.0.1", 0) for handler in (silent, proxy)]
     ports = [server.sockets[0].getsockname()[1] for server in beside]
     try:
-        around = doors(*(f"127.0.0.1:{port}" for port in (*ports, bed.port)), names=Names(), seed=seed)
+        around = targets(*(f"127.0.0.1:{port}" for port in (*ports, bed.port)), names=Names(), seed=seed)
         assert (await ask_round(around, bed.pins))[1] == b"ticket?"
     finally:
         for server in beside:
@@ -153,7 +155,7 @@ async def test_a_silent_endpoint_costs_its_own_time_only(bed: Bed, seed: int) ->
 async def test_a_stranger_cannot_end_the_asking(bed: Bed) -> None:
     """Whatever answers at an address without the join CA, the error that is left is one that is tried again."""
     foreign = JoinCaPins.from_pem(make_join_ca("test", now=datetime.now(UTC)).certificate)
-    around = doors(f"127.0.0.1:{bed.port}", "gone.example:9090", "127.0.0.2:1", names=Names(), seed=1)
+    around = targets(f"127.0.0.1:{bed.port}", "gone.example:9090", "127.0.0.2:1", names=Names(), seed=1)
     with pytest.raises(AttestedError) as caught:
         await ask_round(around, foreign)
     said = caught.value.message
@@ -191,7 +193,7 @@ async def test_a_clock_that_is_a_year_off_is_named_before_any_evidence(bed: Bed,
     assert f"{clock.now():%Y-%m-%dT%H}" in caught.value.message
     assert f"from {datetime.now(UTC) - timedelta(hours=2):%Y-%m-%dT}" in caught.value.message
     await settled(lambda: bed.events.reasons("connection_failed") == ["TLS_HANDSHAKE_FAILED"])
-    assert (await ask_round(doors(bed.endpoint, names=Names(), seed=1), bed.pins))[1] == b"ticket?"
+    assert (await ask_round(targets(bed.endpoint, names=Names(), seed=1), bed.pins))[1] == b"ticket?"
 
 
 class Machine:

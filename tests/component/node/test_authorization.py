@@ -25,7 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.authoriza
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import judge
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import hear
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import fetch_testimony
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import keys as form
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.authorization import HeldAuths
@@ -174,10 +174,10 @@ async def test_a_node_with_a_password_is_verified_by_its_witness(run: Callable[.
     logs, asked = logs_of(recorded, nodelock=lock_log(CLUSTER_ID)), question(policy)
     async with running_node(attester, lambda: Facts(cluster_id=CLUSTER_ID, logs=logs)) as bed:
         with pytest.raises(AttestedError):
-            await hear(bed.endpoint, asked)
+            await fetch_testimony(bed.endpoint, asked)
         assert "TPM_HIERARCHY_AUTH" in bed.reasons()
         handed(run, BOTH)
-        found = judge(await hear(bed.endpoint, asked), asked, node="w-1")
+        found = judge(await fetch_testimony(bed.endpoint, asked), asked, node="w-1")
     assert found.identity.node_name == "w-1"
 
 

@@ -20,7 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import recovery_client
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import ask, proven
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import call_unary, proven
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import (
     ClusterKeys,
     Outcome,
@@ -203,7 +203,7 @@ async def test_the_master_secret_in_clear_is_not_taken(soft: RecoveryBed) -> Non
         open_connection(node.endpoint, check=UnknownServer(), issuer=None) as connection,
     ):
         with pytest.raises(AttestedError):
-            await ask(connection, RECOVER, message.SerializeToString())
+            await call_unary(connection, RECOVER, message.SerializeToString())
         assert set(node.reasons()) == {"SECRETS_IN_CLEAR"}
     assert nothing_happened(soft)
 
@@ -214,7 +214,7 @@ async def test_too_much_is_refused_before_it_is_read(soft: RecoveryBed) -> None:
         open_connection(node.endpoint, check=UnknownServer(), issuer=None) as connection,
     ):
         with pytest.raises(AttestedError):
-            await ask(connection, RECOVER, bytes(5000))
+            await call_unary(connection, RECOVER, bytes(5000))
     assert (nothing_happened(soft), soft.records.told) == (True, [])
 
 
@@ -238,16 +238,16 @@ async def test_a_request_that_was_heard_counts_nowhere_again(
     async def listening(connection: Any, method: str, request: bytes, **known: Any) -> bytes:
         if method == RECOVER:
             heard.append((request, known["metadata"]))
-        return await ask(connection, method, request, **known)
+        return await call_unary(connection, method, request, **known)
 
-    monkeypatch.setattr(recovery_client, "ask", listening)
+    monkeypatch.setattr(recovery_client, "call_unary", listening)
     wrong = replace(soft.cluster, ring=with_another_secret(soft.cluster.ring))
     async with running(soft) as node:
         assert (await error_of(node.endpoint, soft, keys=wrong)).code == "RECOVERY_KEY_WRONG"
         ((request, metadata),) = heard
         async with open_connection(node.endpoint, check=UnknownServer(), issuer=None) as connection:
             with pytest.raises(AttestedError):
-                await ask(connection, RECOVER, request, metadata=metadata)
+                await call_unary(connection, RECOVER, request, metadata=metadata)
         assert node.reasons() == ["CHALLENGE_UNKNOWN", "CHALLENGE_UNKNOWN"]  # told by both processes
     assert nothing_happened(soft)
 
@@ -259,11 +259,11 @@ async def test_a_request_does_not_count_on_another_connection(
 
         async def elsewhere(connection: Any, method: str, request: bytes, **known: Any) -> bytes:
             if method != RECOVER:
-                return await ask(connection, method, request, **known)
+                return await call_unary(connection, method, request, **known)
             async with open_connection(node.endpoint, check=UnknownServer(), issuer=None) as other:
-                return await ask(other, method, request, **known)
+                return await call_unary(other, method, request, **known)
 
-        monkeypatch.setattr(recovery_client, "ask", elsewhere)
+        monkeypatch.setattr(recovery_client, "call_unary", elsewhere)
         await error_of(node.endpoint, soft)
         assert set(node.reasons()) == {"CHANNEL_NOT_BOUND"}
     assert nothing_happened(soft)
@@ -277,7 +277,7 @@ async def test_a_connection_cut_after_leaves_the_node_waiting(soft: RecoveryBed,
         async with open_connection(node.endpoint, check=server, issuer=None) as connection:
             if after == 1:
                 request = message_class("attested.v1.IdentifyRequest")(protocol_version=1).SerializeToString()
-                await ask(connection, recovery_client.IDENTIFY, request)
+                await call_unary(connection, recovery_client.IDENTIFY, request)
             elif after == 2:
                 await proven(connection, server, question, node="w-1", calls=recovery_client._CALLS)
         assert nothing_happened(soft)
@@ -309,7 +309,7 @@ async def test_a_connection_cut_while_the_disk_is_opened_loses_nothing(soft: Rec
 async def test_two_admins_at_once_open_it_once(real: RecoveryBed) -> None:
     async with running(real) as node:
         nodes = [real.node(node.endpoint)] * 2
-        outcomes = await recover_all(nodes, real.rescuer(), patience=Patience(), told=lambda _one: None)
+        outcomes = await recover_all(nodes, real.rescuer(), patience=Patience(), report=lambda _one: None)
     assert {one.state for one in outcomes} == {State.RECOVERED, State.ALREADY}
     assert len(real.opening.opened) == 1
 
@@ -371,7 +371,7 @@ async def test_a_whole_cluster_is_recovered_and_each_failure_stands_apart(
         ]
         nodes.append(beds[0].node("127.0.0.1:1", name="w-3"))
         outcomes = await recover_all(
-            nodes, beds[0].rescuer(policy=policy), patience=Patience(seconds=2), told=told.append
+            nodes, beds[0].rescuer(policy=policy), patience=Patience(seconds=2), report=told.append
         )
     assert [one.state for one in outcomes] == [State.RECOVERED, State.FAILED, State.RECOVERED, State.SILENT]
     assert sorted(one.node for one in told) == ["w-0", "w-1", "w-2", "w-3"]

@@ -56,7 +56,7 @@ async def test_every_node_gets_a_finding_and_is_told_once(closed_port: int) -> N
         }
         endpoints["away"] = f"127.0.0.1:{closed_port}"
         found = await examine_fleet(
-            endpoints, question(policy_of(nodes)), patience=SOON, told=lambda one: told.append(one.node)
+            endpoints, question(policy_of(nodes)), patience=SOON, report=lambda one: told.append(one.node)
         )
     assert {one.node: (one.outcome, one.trouble.reason if one.trouble else None) for one in found} == {
         "good": (Outcome.VERIFIED, None),

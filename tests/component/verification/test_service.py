@@ -21,13 +21,16 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verif
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import judge
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import call, hear
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import (
+    call,
+    fetch_testimony,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import (
     IDENTIFY,
     TESTIFY,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
-    VerificationFront,
+    VerificationNetworkSide,
     VerificationServiceConfig,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
@@ -100,7 +103,7 @@ def machine(booted: Callable[..., Machine]) -> Machine:
 
 async def verified(endpoint: str, asked: Question, *, node: str = "w-1") -> VerifiedNode:
     """Return the node at ``endpoint``, judged, as the fleet judges each of its nodes."""
-    return judge(await hear(endpoint, asked), asked, node=node)
+    return judge(await fetch_testimony(endpoint, asked), asked, node=node)
 
 
 async def code_of(bed: NodeBed | str, asked: Any, node: str = "w-1") -> str:
@@ -179,7 +182,7 @@ async def relay_to(endpoint: str) -> AsyncIterator[tuple[str, Relay]]:
         config = VerificationServiceConfig(
             listen_address="127.0.0.1", listen_port=0, runtime_directory=Path(name), **PLENTY
         )
-        front = VerificationFront(config, witness=relay, health=health, log=open_log(), clock=SystemClock())
+        front = VerificationNetworkSide(config, witness=relay, health=health, log=open_log(), clock=SystemClock())
         try:
             yield f"127.0.0.1:{await front.start()}", relay
         finally:

@@ -64,7 +64,7 @@ def brought(order: InitOrder, bundle: Any) -> BroughtPolicy:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "ca").mkdir()
     made = Machine(ClusterCa(tmp_path / "ca"))
-    monkeypatch.setattr(action.ActionModule, "_ask", made.asked)
+    monkeypatch.setattr(action.ActionModule, "_follow", made.asked)
     return made
 
 

@@ -11,9 +11,9 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines im
     failed_items,
     failure_lines,
     folded_line,
+    host_lines,
     hosts_in_short,
     line,
-    said_lines,
     spent,
     stage_lines,
 )
@@ -74,7 +74,7 @@ def test_steps_stand_below_their_stage():
 def test_no_row_is_wider_than_the_terminal():
     rows = [line("n" * 200, "changed", "h" * 200, 6000), folded_line(3, 99.9)]
     rows += failure_lines("w-1", {"msg": "word " * 90, "hint": "hint " * 90}, stage=STAGE, playbook="x.yml")
-    rows += [begun_line("n" * 200, after_seconds=6000), *said_lines("cp-1", "word " * 90)]
+    rows += [begun_line("n" * 200, after_seconds=6000), *host_lines("cp-1", "word " * 90)]
     assert max(len(row) for row in rows) <= WIDTH
 
 
@@ -101,7 +101,7 @@ def test_a_failed_step_of_a_machine_is_shown_with_its_last_lines():
 
 
 def test_a_task_of_a_machine_stands_below_its_stage():
-    assert said_lines("cp-1", "Make the cluster") == ["  cp-1: Make the cluster"]
+    assert host_lines("cp-1", "Make the cluster") == ["  cp-1: Make the cluster"]
     assert begun_line("certs", after_seconds=2.04).split() == ["-", "certs", "2.0", "s"]
 
 

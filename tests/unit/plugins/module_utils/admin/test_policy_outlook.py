@@ -102,9 +102,9 @@ def test_a_refusal_says_what_deviates_with_the_code_of_each_assertion() -> None:
 
 
 def test_what_is_not_known_says_why_and_what_became_of_the_question() -> None:
-    seen = node(fresh=False, unheard="asked for evidence: PEER_UNREACHABLE: nobody there")
+    seen = node(fresh=False, evidence_missing="requested evidence: PEER_UNREACHABLE: no answer")
     told = str(outlook(seen, (replace(asserting(ON, secure_boot=True), name="next"),), now=NOW))
     assert told == (
         "w-1: not known whether it would fail, next asks for what an event log proves, and none is at hand; "
-        "asked for evidence: PEER_UNREACHABLE: nobody there"
+        "requested evidence: PEER_UNREACHABLE: no answer"
     )

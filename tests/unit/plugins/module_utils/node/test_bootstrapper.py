@@ -49,8 +49,8 @@ class FakeFounder:
         self.race, self.stop_others = race, stop_others
         self.failures = []
 
-    def found(self, order, bundle, *, digest, judged, teller):
-        del order, bundle, digest, judged, teller
+    def found(self, order, bundle, *, digest, judged, reporter):
+        del order, bundle, digest, judged, reporter
         with self.race.turn(REQUEST) as turn:
             turn.take()
         self.stop_others()
@@ -80,7 +80,7 @@ class FakeListener:
     async def init(self):
         """Found the cluster, from a thread as a job does."""
         await self.open.wait()
-        return await asyncio.to_thread(self.founder.found, None, None, digest=REQUEST.request, judged={}, teller=None)
+        return await asyncio.to_thread(self.founder.found, None, None, digest=REQUEST.request, judged={}, reporter=None)
 
 
 class Told:
@@ -207,7 +207,7 @@ async def test_join_wins_and_the_listener_closes(bed):
     assert bed.parts.journal.load().phase is NodePhase.JOINED
     assert (bed.listener.times, bed.listener.open.is_set()) == (1, False)
     with pytest.raises(AttestedError) as late:
-        await asyncio.to_thread(bed.founder.found, None, None, digest="", judged={}, teller=None)
+        await asyncio.to_thread(bed.founder.found, None, None, digest="", judged={}, reporter=None)
     assert late.value.reason is Reason.RACE_LOST
 
 

@@ -111,7 +111,7 @@ class Machine:
             stop_others=lambda: None,
             disk=self.disk,
         )
-        return founder.found(replace(order, **changes), self.bundle, digest=DIGEST, judged={}, teller=Silent())
+        return founder.found(replace(order, **changes), self.bundle, digest=DIGEST, judged={}, reporter=Silent())
 
     def left(self) -> list[Path]:
         """Return what is left of a run."""

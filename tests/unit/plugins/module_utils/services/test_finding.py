@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.findi
     found_in_result,
     not_found,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, judge, proven_machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Received, judge, proven_machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import (
     Testimony as Said,
 )
@@ -27,17 +27,17 @@ from ansible_collections.attested.kubernetes.tests.support.verification import S
 CHANNEL = {"exporter": b"e" * 32, "spki_sha256": b"k" * 32}
 
 
-def heard(node: SoftNode, asked: object) -> Heard:
+def received(node: SoftNode, asked: object) -> Received:
     challenge, record = asked.challenge(ChallengeRequest.parse(node.witness().identity()))  # type: ignore[attr-defined]
     sent = challenge.to_bytes()
     said = Said.parse(node.witness().testimony(sent, **CHANNEL))
-    return Heard(record=record, challenge=sent, testimony=said, now=asked.clock.now(), **CHANNEL)  # type: ignore[attr-defined]
+    return Received(record=record, challenge=sent, testimony=said, now=asked.clock.now(), **CHANNEL)  # type: ignore[attr-defined]
 
 
 def test_a_verified_node_is_shown_with_all_that_it_proved():
     node = SoftNode()
     asked = question(node.policy())
-    one = found(judge(heard(node, asked), asked, node="w-1"), over="service")
+    one = found(judge(received(node, asked), asked, node="w-1"), over="service")
     assert (one.node, one.outcome, one.profile, one.nodelock) == ("w-1", Outcome.VERIFIED, "deb13-base", "locked")
     assert one.registers[7] == node.boot.pcrs[7].hex()
     assert any("root=LABEL=root" in event.text for event in one.events)
@@ -47,7 +47,7 @@ def test_a_verified_node_is_shown_with_all_that_it_proved():
 def test_a_refused_node_is_shown_with_what_deviates_and_what_it_booted():
     node = SoftNode()
     asked = question(node.policy(boot="deb13-cmdline"))
-    given = heard(node, asked)
+    given = received(node, asked)
     with pytest.raises(AttestedError) as caught:
         judge(given, asked, node="w-1")
     one = not_found("w-1", caught.value, over="service", machine=proven_machine(given, asked))

@@ -13,9 +13,9 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import (
+    History,
     Patience,
     Pursuit,
-    Story,
     TimedTask,
     pause_seconds,
     waits_for_init,
@@ -171,10 +171,10 @@ async def test_a_no_is_told_at_once(error: AttestedError) -> None:
 
 
 def test_a_story_knows_no_negative_time() -> None:
-    story = Story()
+    history = History()
     for one in (TWO, ONE):
-        story.hear(one)
-    assert [one.seconds for one in story.tasks(last_seconds=3.0)] == [0.0, 3.0]
+        history.add(one)
+    assert [one.seconds for one in history.tasks(last_seconds=3.0)] == [0.0, 3.0]
 
 
 def test_pauses_grow_and_stop_growing() -> None:

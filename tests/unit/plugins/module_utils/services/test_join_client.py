@@ -20,7 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identit
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import join_client
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_endpoints import Doors, Favourite
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_endpoints import Favourite, Targets
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import pause_before_retry
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom
@@ -87,17 +87,17 @@ class Service:
         self.errors = errors
         self.asked: list[str] = []
 
-    async def knock(self, door: str) -> str:
+    async def attempt(self, target: str) -> str:
         """Fail or answer by the last number of the address."""
-        self.asked.append(door)
-        number = f"cp{door.partition(':')[0].rpartition('.')[2]}"
+        self.asked.append(target)
+        number = f"cp{target.partition(':')[0].rpartition('.')[2]}"
         if number in self.errors:
             raise self.errors[number]
         return f"the answer of {number}"
 
 
-def around(seed: int = 1) -> Doors:
-    return Doors(
+def around(seed: int = 1) -> Targets:
+    return Targets(
         endpoints=("10.0.0.1:9090", "10.0.0.2:9090", "10.0.0.3:9090"),
         own=frozenset(),
         parse=join_client.parse_endpoint,
@@ -126,27 +126,27 @@ def error_of(reason: Reason) -> AttestedError:
 @pytest.mark.parametrize("seed", range(8))
 def test_one_good_service_is_enough_whatever_the_others_say(seed: int) -> None:
     service = Service(cp1=error_of(Reason.TICKET_SIGNATURE), cp2=error_of(Reason.JOIN_CA_MISMATCH))
-    door, answered = join_client.first_answer(around(seed), service.knock, release=nothing)
-    assert (door.endpoint, answered) == ("10.0.0.3:9090", "the answer of cp3")
+    target, answered = join_client.first_answer(around(seed), service.attempt, release=nothing)
+    assert (target.endpoint, answered) == ("10.0.0.3:9090", "the answer of cp3")
 
 
 def test_who_answered_or_refused_last_is_asked_first() -> None:
-    doors = around()
-    join_client.first_answer(doors, Service(cp1=error_of(Reason.PEER_UNREACHABLE)).knock, release=nothing)
-    chosen = str(doors.favourite.door)
+    targets = around()
+    join_client.first_answer(targets, Service(cp1=error_of(Reason.PEER_UNREACHABLE)).attempt, release=nothing)
+    chosen = str(targets.favourite.target)
     refusing = Service(**{f"cp{number}": error_of(Reason.TICKET_REFUSED) for number in (1, 2, 3)})
     with pytest.raises(AttestedError):
-        join_client.first_answer(doors, refusing.knock, release=nothing)
+        join_client.first_answer(targets, refusing.attempt, release=nothing)
     assert refusing.asked[0] == chosen
     again = Service()
-    join_client.first_answer(doors, again.knock, release=nothing)
+    join_client.first_answer(targets, again.attempt, release=nothing)
     assert again.asked == [refusing.asked[-1]]
 
 
 def test_a_fault_of_this_machine_ends_the_round() -> None:
     service = Service(**{f"cp{number}": TpmError("no TPM", reason=Reason.TPM_UNREACHABLE) for number in (1, 2, 3)})
     with pytest.raises(TpmError):
-        join_client.first_answer(around(), service.knock, release=nothing)
+        join_client.first_answer(around(), service.attempt, release=nothing)
     assert len(service.asked) == 1
 
 

@@ -11,9 +11,9 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_endpoints import (
-    Doors,
     Favourite,
     SystemResolver,
+    Targets,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import parse_endpoint
 from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom
@@ -39,8 +39,8 @@ class Names:
         return address in self._local
 
 
-def doors(*endpoints: str, names: Names | None = None, own: tuple[str, ...] = (), seed: int = 1) -> Doors:
-    return Doors(
+def targets(*endpoints: str, names: Names | None = None, own: tuple[str, ...] = (), seed: int = 1) -> Targets:
+    return Targets(
         endpoints=endpoints,
         own=frozenset(own),
         parse=parse_endpoint,
@@ -50,21 +50,21 @@ def doors(*endpoints: str, names: Names | None = None, own: tuple[str, ...] = ()
     )
 
 
-def dialled(around: Doors, *, itself: bool = False) -> list[str]:
-    return [door.dialled for door in around.round(itself=itself)]
+def dialled(around: Targets, *, itself: bool = False) -> list[str]:
+    return [target.dialled for target in around.round(itself=itself)]
 
 
 def test_each_address_of_a_name_is_asked_with_its_port() -> None:
     names = Names({"join.example": ("10.0.0.11", "10.0.0.12", "fd00::13")})
-    found = list(doors("join.example:9443", names=names).round())
-    assert sorted(door.dialled for door in found) == ["10.0.0.11:9443", "10.0.0.12:9443", "[fd00::13]:9443"]
-    assert {str(door) for door in found} >= {"join.example:9443 at 10.0.0.11:9443"}
+    found = list(targets("join.example:9443", names=names).round())
+    assert sorted(target.dialled for target in found) == ["10.0.0.11:9443", "10.0.0.12:9443", "[fd00::13]:9443"]
+    assert {str(target) for target in found} >= {"join.example:9443 at 10.0.0.11:9443"}
 
 
 def test_an_address_behind_two_endpoints_is_asked_once() -> None:
     """The balancer's name, and an address that it and the inventory have in two spellings."""
     names = Names({"lb.example": ("fd00::1", "10.0.0.12")})
-    around = doors("lb.example:9090", "[FD00:0::1]:9090", "[::ffff:10.0.0.12]:9090", names=names)
+    around = targets("lb.example:9090", "[FD00:0::1]:9090", "[::ffff:10.0.0.12]:9090", names=names)
     assert sorted(dialled(around)) == ["10.0.0.12:9090", "[fd00::1]:9090"]
 
 
@@ -81,34 +81,34 @@ def test_an_address_behind_two_endpoints_is_asked_once() -> None:
 )
 def test_a_node_never_asks_itself(endpoint: str) -> None:
     names = Names({"alias.example": ("10.0.0.21",), "hosts.example": ("127.0.1.1",)}, local=("10.0.0.99", "127.0.1.1"))
-    around = doors(endpoint, "10.0.0.12:9090", names=names, own=("w-1.example", "10.0.0.21", "fd00::21"))
+    around = targets(endpoint, "10.0.0.12:9090", names=names, own=("w-1.example", "10.0.0.21", "fd00::21"))
     assert dialled(around) == ["10.0.0.12:9090"]
 
 
 def test_its_own_name_is_not_even_looked_up() -> None:
     names = Names({"w-1": ("10.0.0.12",)})
-    assert (dialled(doors("w-1:9090", names=names, own=("w-1",))), names.asked) == ([], [])
+    assert (dialled(targets("w-1:9090", names=names, own=("w-1",))), names.asked) == ([], [])
 
 
 def test_only_some_addresses_of_a_name_may_be_its_own() -> None:
     names = Names({"lb.example": ("10.0.0.21", "10.0.0.12")}, local=("10.0.0.21",))
-    assert dialled(doors("lb.example:9090", names=names)) == ["10.0.0.12:9090"]
+    assert dialled(targets("lb.example:9090", names=names)) == ["10.0.0.12:9090"]
 
 
 def test_a_loopback_address_that_is_written_out_is_a_proxy_of_this_machine() -> None:
-    assert dialled(doors("127.0.0.1:9090", names=Names(local=("127.0.0.1",)))) == ["127.0.0.1:9090"]
+    assert dialled(targets("127.0.0.1:9090", names=Names(local=("127.0.0.1",)))) == ["127.0.0.1:9090"]
 
 
 def test_who_may_ask_itself_does_so_last() -> None:
     found = {
-        tuple(dialled(doors("10.0.0.21:9090", "10.0.0.12:9090", own=("10.0.0.21",), seed=seed), itself=True))
+        tuple(dialled(targets("10.0.0.21:9090", "10.0.0.12:9090", own=("10.0.0.21",), seed=seed), itself=True))
         for seed in range(20)
     }
     assert found == {("10.0.0.12:9090", "10.0.0.21:9090")}
 
 
 def test_a_name_without_an_address_hides_nobody_else() -> None:
-    found = {str(door): door.unresolved for door in doors("gone.example:9090", "10.0.0.12:9090").round()}
+    found = {str(target): target.unresolved for target in targets("gone.example:9090", "10.0.0.12:9090").round()}
     assert found["10.0.0.12:9090"] is None
     assert found["gone.example:9090"] is not None
 
@@ -117,7 +117,7 @@ def test_a_name_is_looked_up_when_it_is_its_turn() -> None:
     """A dead name server costs nothing where another endpoint has answered before."""
     names = Names()
     for seed in range(20):
-        around = doors("gone.example:9090", "10.0.0.12:9090", names=names, seed=seed)
+        around = targets("gone.example:9090", "10.0.0.12:9090", names=names, seed=seed)
         first = next(around.round())
         assert ("gone.example" in names.asked) is (first.unresolved is not None)
         names.asked.clear()
@@ -126,19 +126,19 @@ def test_a_name_is_looked_up_when_it_is_its_turn() -> None:
 def test_every_machine_has_an_order_of_its_own() -> None:
     """Of 300 machines each of three services is the first for about a third."""
     three = ("10.0.0.11:9090", "10.0.0.12:9090", "10.0.0.13:9090")
-    first = [dialled(doors(*three, seed=seed))[0] for seed in range(300)]
+    first = [dialled(targets(*three, seed=seed))[0] for seed in range(300)]
     assert all(70 < first.count(endpoint) < 130 for endpoint in three)
 
 
 def test_each_round_has_an_order_of_its_own() -> None:
-    around = doors("10.0.0.11:9090", "10.0.0.12:9090", "10.0.0.13:9090")
+    around = targets("10.0.0.11:9090", "10.0.0.12:9090", "10.0.0.13:9090")
     assert len({tuple(dialled(around)) for _unused in range(40)}) == 6
 
 
 def test_who_decided_last_comes_first_and_once() -> None:
     names = Names({"lb.example": ("10.0.0.11", "10.0.0.12")})
-    around = doors("lb.example:9090", "10.0.0.13:9090", names=names)
-    chosen = next(door for door in around.round() if door.dialled == "10.0.0.12:9090")
+    around = targets("lb.example:9090", "10.0.0.13:9090", names=names)
+    chosen = next(target for target in around.round() if target.dialled == "10.0.0.12:9090")
     around.favourite.note(chosen, decided=True)
     rounds = [dialled(around) for _unused in range(20)]
     assert {one[0] for one in rounds} == {"10.0.0.12:9090"}
@@ -146,13 +146,13 @@ def test_who_decided_last_comes_first_and_once() -> None:
 
 
 def test_a_favourite_that_is_away_is_one_of_many_again() -> None:
-    around = doors("10.0.0.11:9090", "10.0.0.12:9090")
+    around = targets("10.0.0.11:9090", "10.0.0.12:9090")
     here, there = list(around.round())
     around.favourite.note(here, decided=True)
     around.favourite.note(there, decided=False)
-    assert around.favourite.door == here
+    assert around.favourite.target == here
     around.favourite.note(here, decided=False)
-    assert around.favourite.door is None
+    assert around.favourite.target is None
 
 
 def test_the_system_knows_its_own_loopback_and_not_the_documentation_network() -> None:

@@ -21,7 +21,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry
     Outlook,
     first_window,
     is_of_this_machine,
-    most_telling,
+    most_relevant,
     outlook,
     pause_before_retry,
 )
@@ -129,14 +129,14 @@ def test_what_needs_a_person_is_asked_for_more_slowly() -> None:
 def test_which_error_a_person_sees(reasons: list[Reason], expected: Reason) -> None:
     """In whatever order the endpoints were asked, but for equals."""
     failures = [(f"host-{number}:9090", error_of(reason)) for number, reason in enumerate(reasons)]
-    assert most_telling(failures).reason is expected
+    assert most_relevant(failures).reason is expected
     if outlook(error_of(expected)) is not Outlook.NEVER:
         again = [(f"host-{number}:9090", error_of(reason)) for number, reason in enumerate(reversed(reasons))]
-        assert most_telling(again).reason is expected
+        assert most_relevant(again).reason is expected
 
 
 def test_every_endpoint_has_its_story_in_one_line() -> None:
-    said = most_telling(
+    said = most_relevant(
         [
             ("cp-2:9090", error_of(Reason.PEER_UNREACHABLE, "expected a service at 10.0.0.12:9090, got: refused")),
             ("cp-1:9090", error_of(Reason.TICKET_REFUSED, "expected a ticket, got 'no' (correlation id abc)")),
@@ -151,7 +151,7 @@ def test_every_endpoint_has_its_story_in_one_line() -> None:
 
 def test_many_stories_are_cut() -> None:
     long = "expected A, got " + "x" * 500
-    said = most_telling([(f"cp-{number}:9090", error_of(Reason.PEER_UNREACHABLE, long)) for number in range(64)])
+    said = most_relevant([(f"cp-{number}:9090", error_of(Reason.PEER_UNREACHABLE, long)) for number in range(64)])
     assert said.message.endswith("and 57 more")
     assert len(said.message) < 1500
 
@@ -160,7 +160,7 @@ def test_the_longest_time_that_a_service_asked_for_stays() -> None:
     """Also where its own error is not the one that is shown: the next round asks it again."""
     busy = error_of(Reason.JOIN_SERVICE_BUSY)
     busy.retry_after_seconds = 9.0
-    said = most_telling([("cp-1:9090", busy), ("cp-2:9090", error_of(Reason.TICKET_REFUSED))])
+    said = most_relevant([("cp-1:9090", busy), ("cp-2:9090", error_of(Reason.TICKET_REFUSED))])
     assert (said.code, said.retry_after_seconds) == ("TICKET_REFUSED", 9.0)
 
 
