@@ -135,11 +135,11 @@ class ActionModule(SiteAction):
     def _save(self, addon: Addon, options: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """Fetch an encrypted copy of the custom objects, and remove the oldest ones; raises KIT_KEY_UNUSABLE."""
         require_recipients(params["recipients"])
-        said = self._there({**options, "state": "saved", "recipients": params["recipients"]})
+        saved = self._there({**options, "state": "saved", "recipients": params["recipients"]})
         directory = Path(params["directory"]).resolve()
         make_directory(directory)
         target = directory / copy_name(addon, f"{SystemClock().now():%Y%m%dT%H%M%SZ}")
-        self.fetch(options["path"], target, str(said["file_sha256"]))
+        self.fetch(options["path"], target, str(saved["file_sha256"]))
         gone = surplus_copies(addon, (path.name for path in directory.iterdir()), keep=params["keep"])
         for name in gone:
             remove(directory / name)
@@ -166,11 +166,11 @@ def _only(addons: tuple[Addon, ...], params: Mapping[str, Any]) -> Addon:
     return found[0]
 
 
-def _result(said: Mapping[str, Any], values: Mapping[str, Any], *, diff: Any = None) -> Result:
-    shown = diff or said.get("diff")
+def _result(answer: Mapping[str, Any], values: Mapping[str, Any], *, diff: Any = None) -> Result:
+    shown = diff or answer.get("diff")
     return Result(
-        changed=bool(said["changed"]),
-        values={**values, **{name: said[name] for name in ("definitions", "objects", "put_back")}},
+        changed=bool(answer["changed"]),
+        values={**values, **{name: answer[name] for name in ("definitions", "objects", "put_back")}},
         diff=Diff(before=shown["before"], after=shown["after"]) if shown else None,
-        warnings=tuple(said.get("warnings", ())),
+        warnings=tuple(answer.get("warnings", ())),
     )

@@ -88,53 +88,53 @@ class ActionModule(SiteAction):
     ) -> Result:
         """Let the control plane of this task sign if a certificate is due; write the kubeconfig and its copies."""
         path = site.kubeconfig_of(wanted.user)
-        authorities = accept_authorities(self._ask({})["cluster_ca"].encode("ascii"))
+        authorities = accept_authorities(self._run_module({})["cluster_ca"].encode("ascii"))
         plan = admin_access.plan_certificate(site, vault, wanted, now=SystemClock().now(), authorities=authorities)
         access = _access(params, GivenAccess(cluster_ca=authorities, certificate=plan.present))
         copies = _copies(params, site, admin_access.held_body(site, vault, access, user=wanted.user))
-        said = []
+        changes = []
         if plan.why:
             groups = ", ".join(plan.groups) or "no group"
-            said.append(f"a certificate of {wanted.user} in {groups} for {plan.hours} hours, since {plan.why}")
+            changes.append(f"a certificate of {wanted.user} in {groups} for {plan.hours} hours, since {plan.why}")
             if not check_mode:
                 access = _access(params, self._signed(site, vault, wanted.user, plan))
                 copies = _copies(params, site, admin_access.held_body(site, vault, access, user=wanted.user))
         if plan.why or not admin_access.holds(site, vault, access, user=wanted.user):
-            said.append(f"{path}, encrypted")
+            changes.append(f"{path}, encrypted")
             if not check_mode:
                 admin_access.write_kubeconfig(site, vault, access, user=wanted.user)
         for copy in copies:
             if (plan.why and check_mode) or not copy.is_current:
-                said.append(f"{copy.path}, in clear")
+                changes.append(f"{copy.path}, in clear")
                 if not check_mode:
                     copy.write()
-        return Result(changed=bool(said), values={"path": str(path), "said": said})
+        return Result(changed=bool(changes), values={"path": str(path), "said": changes})
 
     def _signed(self, site: Site, vault: AnsibleVault, user: str, plan: CertificatePlan) -> GivenAccess:
         request = admin_access.request_certificate(site, vault, user=user)
         known = {"name": user, "groups": list(plan.groups), "hours": plan.hours}
-        said = self._ask({"request": request.decode("ascii"), **known})
+        answer = self._run_module({"request": request.decode("ascii"), **known})
         given = GivenAccess(
-            cluster_ca=said["cluster_ca"].encode("ascii"), certificate=said["certificate"].encode("ascii")
+            cluster_ca=answer["cluster_ca"].encode("ascii"), certificate=answer["certificate"].encode("ascii")
         )
         return accept_certificate(given, request=request, user=user, groups=plan.groups, now=SystemClock().now())
 
-    def _ask(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _run_module(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return run_module_there(self.execute, _NODE_MODULE, arguments)
 
 
 def _wanted(params: Mapping[str, Any]) -> Wanted:
     """Return the certificate that the options request; raises OPTION_INVALID."""
-    user, said, hours = params["admin"] or ADMIN_USER, params["groups"], params["hours"]
+    user, named, hours = params["admin"] or ADMIN_USER, params["groups"], params["hours"]
     if user == ADMIN_USER:
-        if said is not None:
+        if named is not None:
             raise SiteError(
                 f"expected groups only for a further admin, got some for {ADMIN_USER}: name one with admin=NAME",
                 reason=Reason.OPTION_INVALID,
             )
         groups: tuple[str, ...] | None = groups_of(user, None)
     else:
-        groups = None if said is None else groups_of(user, [one for one in said if one])
+        groups = None if named is None else groups_of(user, [one for one in named if one])
     require_subject(user, groups or (), admin_access.DEFAULT_HOURS if hours is None else hours)
     return Wanted(user=user, groups=groups, hours=hours, renew=bool(params["renew"]))
 

@@ -51,21 +51,21 @@ class ActionModule(SiteAction):
         directory = Path(params["directory"]).resolve()
         before = _names(directory)
         if check_mode:
-            self._ask(params, "/var/tmp/attested-backup/etcd.age")  # noqa: S108  # nothing is written there
+            self._snapshot(params, "/var/tmp/attested-backup/etcd.age")  # noqa: S108  # nothing is written there
             gone = surplus([*before, "etcd-99999999T999999Z.age"], keep=params["keep"])
             return _result(directory, "etcd-TIME.age", before, gone)
         with self.folder_there() as folder:
-            said = self._ask(params, f"{folder}/etcd.age")
-            manifest = parse_manifest(json.dumps(said["manifest"]).encode())
+            answer = self._snapshot(params, f"{folder}/etcd.age")
+            manifest = parse_manifest(json.dumps(answer["manifest"]).encode())
             manifest.require_cluster(read_cluster_file(Site.at(params["site"]).cluster_file).cluster_id)
             make_directory(directory)
-            self.fetch(f"{folder}/etcd.age", directory / manifest.file_name, str(said["file_sha256"]))
+            self.fetch(f"{folder}/etcd.age", directory / manifest.file_name, str(answer["file_sha256"]))
         gone = surplus(_names(directory), keep=params["keep"])
         for name in gone:
             remove(directory / name)
         return _result(directory, manifest.file_name, before, gone, manifest=manifest.values())
 
-    def _ask(self, params: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    def _snapshot(self, params: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         options = {"recipients": params["recipients"], "node_config": params["node_config"]}
         return run_module_there(self.execute, _NODE_MODULE, {"path": path, **options})
 

@@ -68,8 +68,8 @@ class ActionModule(AttestedAction):
         wanted = render_document(render_profile(profile)).encode()
         _require_replaceable(path, wanted, allowed=params["replace"] or params["state"] == "retired")
         result = write_site_file(path, wanted, check_mode=check_mode, name=profile.name)
-        told = {**result.values, "differences": [str(one) for one in differing]}
-        return dataclasses.replace(result, values=told)
+        values = {**result.values, "differences": [str(one) for one in differing]}
+        return dataclasses.replace(result, values=values)
 
 
 def _removed(path: Path, name: str, *, check_mode: bool) -> Result:

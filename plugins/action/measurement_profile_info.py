@@ -72,7 +72,7 @@ class ActionModule(AttestedAction):
             "judged": _judged(params, found),
             "learned": _learned(params["learned"], found) if params["learned"] else {},
         }
-        weak = [told for one in found for told in weaknesses(one)]
+        weak = [weakness for one in found for weakness in weaknesses(one)]
         return Result(values=values, warnings=(*weak, *_warnings(params["next_boots"], found, SystemClock().now())))
 
 
@@ -89,15 +89,15 @@ def _judged(params: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -
     return {"verdict": judged.verdict.value, "profile": judged.profile, "why": judged.why}
 
 
-def _shown_boot(told: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -> Shown:
+def _shown_boot(shown: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -> Shown:
     """Return what the machine proved, from a result of attestation_verification."""
-    if not told:
+    if not shown:
         return Shown()
     try:
         return Shown(
-            registers={int(pcr): bytes.fromhex(value) for pcr, value in told["registers"].items()},
-            applicant=Applicant(role=Role(told["role"]), ek_sha256=told["ek_proven"]),
-            profile=next((one for one in profiles if one.name == told["profile"]), None),
+            registers={int(pcr): bytes.fromhex(value) for pcr, value in shown["registers"].items()},
+            applicant=Applicant(role=Role(shown["role"]), ek_sha256=shown["ek_proven"]),
+            profile=next((one for one in profiles if one.name == shown["profile"]), None),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PolicyError(
@@ -118,9 +118,9 @@ def _learned(manifest: str, profiles: Sequence[MeasurementProfile]) -> dict[str,
 
 
 def _warnings(
-    told: Sequence[Mapping[str, Any]], profiles: Sequence[MeasurementProfile], now: datetime
+    boots: Sequence[Mapping[str, Any]], profiles: Sequence[MeasurementProfile], now: datetime
 ) -> Iterator[str]:
-    for one in told:
+    for one in boots:
         try:
             warning = judge_next_boot(NextBoot.of_mapping(one), profiles, now=now)
         except PolicyError as error:

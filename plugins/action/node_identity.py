@@ -88,8 +88,8 @@ class ActionModule(AttestedAction):
         for path, _wanted in files:
             require_only_identity(_text(path), place=str(path))
         written = [write_site_file(path, text, check_mode=check_mode) for path, text in files]
-        told = {"enrolled": [one.name for one in plan.enrolled], "known": list(plan.known)}
-        return _result(written, told | {"absent": list(plan.absent), "spare": list(plan.spare)}, (), "identities")
+        values = {"enrolled": [one.name for one in plan.enrolled], "known": list(plan.known)}
+        return _result(written, values | {"absent": list(plan.absent), "spare": list(plan.spare)}, (), "identities")
 
     def _disks(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Plan for all nodes, so that nothing is written if one is wrong; then write."""

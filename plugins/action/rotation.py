@@ -52,8 +52,8 @@ class ActionModule(AttestedAction):
         """Plan, and run the site's own phase."""
         kind = params["kind"]
         site = OwnVersions(params["site"]) if kind == "master_secret" else None
-        said = run_module_there(self._execute, _INFO, {"kind": kind, "scope": "cluster"})
-        facts = facts_of(said, versions=site.names if site else ())
+        answer = run_module_there(self._execute, _INFO, {"kind": kind, "scope": "cluster"})
+        facts = facts_of(answer, versions=site.names if site else ())
         plan = plan_values(kind, params["found"], facts, old=params["old"])
         changed = bool(site and params["apply"] and is_own(plan))
         if site and changed and not check_mode:

@@ -33,12 +33,12 @@ class ActionModule(AttestedAction):
         """Run batches until no Secret is left; a batch that writes nothing fails on the node, so the loop ends."""
         done = 0
         while True:
-            said = run_module_there(self._execute, _MODULE, params)
-            done += int(said["done"])
-            left, total = int(said["left"]), int(said["total"])
+            answer = run_module_there(self._execute, _MODULE, params)
+            done += int(answer["done"])
+            left, total = int(answer["left"]), int(answer["total"])
             if check_mode or not left:
                 return Result(
-                    changed=bool(said["changed"]) or done > 0, values={"done": done, "left": left, "total": total}
+                    changed=bool(answer["changed"]) or done > 0, values={"done": done, "left": left, "total": total}
                 )
             self._display.display(f"  {done} Secrets are under {params['in_force']}, {left} of {total} are left")
 

@@ -81,8 +81,12 @@ def part_of(name: str, result: Any, hider: Hider) -> Part:
     """Return the part of a node from its task result; a failed result is a part as well, not an error."""
     sent = result.get("material") if isinstance(result, dict) else None
     if not isinstance(sent, str):
-        told = str(result.get("msg", "nothing came of it")) if isinstance(result, dict) else "nothing came of it"
-        return Part.failed(name, hider.hide(told)[0])
+        message = (
+            str(result.get("msg", "the node returned no result"))
+            if isinstance(result, dict)
+            else "the node returned no result"
+        )
+        return Part.failed(name, hider.hide(message)[0])
     try:
         material = parse_material(_decoded(sent))
     except AttestedError as error:

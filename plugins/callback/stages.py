@@ -136,8 +136,8 @@ class CallbackModule(Default):
         stage = self._stage or self._open(result.task)
         host = result.host.get_name()
         (stage.changed if result.result.get("changed") else stage.good).append(host)
-        told = result.result.get("steps") or ()
-        stage.steps += [(host, step) for step in told if isinstance(step, dict) and "seconds" in step]
+        steps = result.result.get("steps") or ()
+        stage.steps += [(host, step) for step in steps if isinstance(step, dict) and "seconds" in step]
         if result.task.action in C._ACTION_DEBUG:  # noqa: SLF001  # every spelling of the action's name
             self._say(result.result)
 
@@ -237,8 +237,8 @@ class CallbackModule(Default):
         elif not hosts:
             text = f"\nNothing was done in {took}: no host matched."
         else:
-            who = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"
-            text = f"\nDone in {took}: {who}, {changes or 'nothing'} changed."
+            counted = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"
+            text = f"\nDone in {took}: {counted}, {changes or 'nothing'} changed."
         self._display.display(text, color=C.COLOR_OK if hosts and not bad else C.COLOR_ERROR)
 
     def _open(self, task: Any) -> Stage:
@@ -289,8 +289,8 @@ class CallbackModule(Default):
     def _say(self, result: dict[str, Any]) -> None:
         self._pass_by("")
         self._close_folded()
-        said = result.get("msg")
-        for row in said if isinstance(said, list) else str("" if said is None else said).splitlines():
+        message = result.get("msg")
+        for row in message if isinstance(message, list) else str("" if message is None else message).splitlines():
             self._display.display(f"  {row}")
 
     def _pass_by(self, text: str) -> None:

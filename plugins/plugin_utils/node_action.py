@@ -107,9 +107,9 @@ def _answer_of(done: CommandResult) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        said = (one.decode("utf-8", "replace") for one in (done.stdout, done.stderr))
-        told = dict(zip(("module_stdout", "module_stderr"), said, strict=True), rc=done.returncode)
-        return {"failed": True, "msg": "expected the answer of a module, see module_stderr", **told}
+        outputs = (one.decode("utf-8", "replace") for one in (done.stdout, done.stderr))
+        streams = dict(zip(("module_stdout", "module_stderr"), outputs, strict=True), rc=done.returncode)
+        return {"failed": True, "msg": "expected the answer of a module, see module_stderr", **streams}
     answer.pop("invocation", None)
     return answer
 

@@ -39,11 +39,11 @@ class AnsibleNodePort:
 
     def answer(self, purpose: Purpose, challenge: Challenge) -> Testimony:
         """Return the node's answer."""
-        said = self._call(purpose=purpose.value, challenge=base64.b64encode(challenge.to_bytes()).decode("ascii"))
+        answer = self._call(purpose=purpose.value, challenge=base64.b64encode(challenge.to_bytes()).decode("ascii"))
         return Testimony(
-            binding=base64.b64decode(said["binding"]),
-            event_logs=base64.b64decode(said["event_logs"]),
-            handle=said.get("handle", ""),
+            binding=base64.b64decode(answer["binding"]),
+            event_logs=base64.b64decode(answer["event_logs"]),
+            handle=answer.get("handle", ""),
         )
 
     def _call(self, **arguments: str) -> Mapping[str, Any]:
@@ -56,10 +56,10 @@ def run_module_there(execute: Execute, module: str, arguments: Mapping[str, Any]
     if not result.get("failed") and not result.get("unreachable"):
         return result
     code = str(result.get("reason", ""))
-    said = str(result.get("msg") or result.get("module_stderr") or "no message")
+    message = str(result.get("msg") or result.get("module_stderr") or "no message")
     known = code in Reason.__members__
     raise SystemFault(
-        said if known else f"expected {module} to run on the node, it failed: {said[-2000:]}",
+        message if known else f"expected {module} to run on the node, it failed: {message[-2000:]}",
         reason=Reason[code] if known else Reason.MODULE_FAILED,
         hint=str(result["hint"]) if known and result.get("hint") else None,
     )

@@ -134,8 +134,8 @@ def _has_key(site: Site, vault: Vault, user: str, body: dict[str, Any]) -> bool:
 
 def _is_of(cluster: dict[str, Any], certificate: x509.Certificate, authorities: bytes) -> bool:
     wanted = x509.load_pem_x509_certificates(authorities)
-    believed = x509.load_pem_x509_certificates(base64.b64decode(cluster["certificate-authority-data"]))
-    return believed == wanted and _signed(wanted[0], certificate)
+    trusted = x509.load_pem_x509_certificates(base64.b64decode(cluster["certificate-authority-data"]))
+    return trusted == wanted and _signed(wanted[0], certificate)
 
 
 def _signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

@@ -76,7 +76,7 @@ def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
                 reason=Reason.KIT_KEY_WRONG,
             ) from None
         raise KeyServiceError(  # 4
-            "expected a whole file of age, it was altered or cut off", reason=Reason.KIT_DAMAGED
+            "expected a complete file of age, it was altered or cut off", reason=Reason.KIT_DAMAGED
         ) from None
 
 
@@ -126,7 +126,7 @@ def open_stream(source: Source, sink: Sink, identities: Sequence[SecretBytes]) -
                 reason=Reason.KIT_KEY_WRONG,
             ) from None
         raise KeyServiceError(  # 2
-            "expected a whole file of age, it was altered or cut off", reason=Reason.BACKUP_DAMAGED
+            "expected a complete file of age, it was altered or cut off", reason=Reason.BACKUP_DAMAGED
         ) from None
 
 

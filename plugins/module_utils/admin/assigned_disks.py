@@ -107,13 +107,13 @@ def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
 def _by_key(identities: Iterable[Mapping[str, Any]]) -> dict[str, DiskId]:
     known: dict[str, DiskId] = {}
     for one in identities:
-        key, told = str(one["ek_sha256"]), str(one.get("disk_id") or "")
-        if not told:
+        key, reported = str(one["ek_sha256"]), str(one.get("disk_id") or "")
+        if not reported:
             continue
-        disk = known.setdefault(key, DiskId(told))
-        if disk.uuid != told:
+        disk = known.setdefault(key, DiskId(reported))
+        if disk.uuid != reported:
             raise PolicyError(
-                f"expected one disk of the machine {key}, the control planes report {disk.uuid} and {told}",
+                f"expected one disk of the machine {key}, the control planes report {disk.uuid} and {reported}",
                 reason=Reason.IDENTITY_AMBIGUOUS,
             )
     return known
@@ -178,7 +178,7 @@ def make_roster(names: Iterable[str], nodes: Iterable[InventoryNode], files: Map
     left_out = {name: why for name in wanted if (why := _left_out(known[name]))}
     chosen = [known[name] for name in wanted if name not in left_out]
     if not chosen:
-        raise SiteError(f"expected at least one admitted node, got {_told(left_out)}", reason=Reason.SITE_INVENTORY)
+        raise SiteError(f"expected at least one admitted node, got {_listed(left_out)}", reason=Reason.SITE_INVENTORY)
     candidates = tuple(
         Candidate(name=one.name, role=one.role, disk=DiskId(disks[one.name]) if disks[one.name] else None)
         for one in sorted(chosen, key=lambda one: one.role is not Role.CONTROL_PLANE)
@@ -197,5 +197,5 @@ def _left_out(node: InventoryNode) -> str:
     return "" if node.admission is Admission.APPROVED else f"its machine is {node.admission.value}"
 
 
-def _told(left_out: Mapping[str, str]) -> str:
+def _listed(left_out: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {why}" for name, why in left_out.items()) or "none"

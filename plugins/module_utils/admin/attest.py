@@ -53,7 +53,7 @@ class Testimony:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Exchange:
     """One exchange with one node, not yet judged."""
 
     record: ChallengeRecord = field(repr=False)
@@ -78,7 +78,7 @@ class Verifier:
 
         ``registers`` are quoted in addition to the node lock's.
         """
-        return self._machine(self._ask(port, Purpose.ENROLL, tuple(sorted({*registers, _LOCK_REGISTER}))))
+        return self._machine(self._exchange(port, Purpose.ENROLL, tuple(sorted({*registers, _LOCK_REGISTER}))))
 
     def second_key(self, port: NodePort, machine: VerifiedMachine) -> VerifiedMachine:
         """Return the same ``machine``, proven with the other endorsement key of its TPM; ``port`` uses that key.
@@ -87,8 +87,8 @@ class Verifier:
         (AK_MISMATCH, TPM_RESET_BETWEEN, ACTIVATION_NOT_PROVEN), and the two keys differ (EK_SECOND_REPEATED). The
         caller must check that the second key is vouched for: `enrolment.chip_keys`.
         """
-        asked = self._ask(port, Purpose.ENROLL, tuple(sorted(machine.quote.pcrs)))
-        second = self._machine(asked, earlier=machine.quote)
+        exchange = self._exchange(port, Purpose.ENROLL, tuple(sorted(machine.quote.pcrs)))
+        second = self._machine(exchange, earlier=machine.quote)
         if second.ek_sha256 == machine.ek_sha256:
             raise Refusal(
                 f"expected the second endorsement key of the TPM with {machine.ek_sha256}, got that one again",
@@ -96,13 +96,13 @@ class Verifier:
             )
         return second
 
-    def _machine(self, asked: Asked, *, earlier: VerifiedQuote | None = None) -> VerifiedMachine:
+    def _machine(self, exchange: Exchange, *, earlier: VerifiedQuote | None = None) -> VerifiedMachine:
         return verify_machine(
-            asked.bound,
-            record=asked.record,
-            context=asked.context,
-            logs=asked.logs,
-            now=asked.now,
+            exchange.bound,
+            record=exchange.record,
+            context=exchange.context,
+            logs=exchange.logs,
+            now=exchange.now,
             earlier=earlier,
             demands=self.demands,
         )
@@ -113,14 +113,14 @@ class Verifier:
         Raises NODE_NAME_MISMATCH if the TPM is enrolled for another node than ``node``.
         """
         selection = register_selection(policy.profiles(), lock_register=_LOCK_REGISTER)
-        asked = self._ask(port, purpose, selection)
+        exchange = self._exchange(port, purpose, selection)
         verified = verify_node(
-            asked.bound,
-            record=asked.record,
-            context=asked.context,
-            logs=asked.logs,
+            exchange.bound,
+            record=exchange.record,
+            context=exchange.context,
+            logs=exchange.logs,
             policy=policy,
-            now=asked.now,
+            now=exchange.now,
             demands=self.demands,
         )
         if verified.identity.node_name != node:
@@ -128,17 +128,17 @@ class Verifier:
                 f"expected the TPM of {node}, the machine has the one enrolled for {verified.identity.node_name}",
                 reason=Reason.NODE_NAME_MISMATCH,
             )
-        return verified, asked.handle
+        return verified, exchange.handle
 
-    def _ask(self, port: NodePort, purpose: Purpose, selection: tuple[int, ...]) -> Asked:
+    def _exchange(self, port: NodePort, purpose: Purpose, selection: tuple[int, ...]) -> Exchange:
         request = ChallengeRequest.parse(port.identify(purpose))
         challenge, record = new_challenge(request, selection=selection, random=self.random, now=self.clock.now())
-        said = port.answer(purpose, challenge)
-        return Asked(
+        testimony = port.answer(purpose, challenge)
+        return Exchange(
             record=record,
-            context=BindingContext(purpose=purpose, cluster_id=self.cluster_id, request=said.event_logs),
-            bound=BoundEvidence.parse(said.binding),
-            logs=EventLogs.parse(said.event_logs),
-            handle=said.handle,
+            context=BindingContext(purpose=purpose, cluster_id=self.cluster_id, request=testimony.event_logs),
+            bound=BoundEvidence.parse(testimony.binding),
+            logs=EventLogs.parse(testimony.event_logs),
+            handle=testimony.handle,
             now=self.clock.now(),
         )

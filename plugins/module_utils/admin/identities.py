@@ -205,8 +205,8 @@ def _addresses(host: str, variables: Mapping[str, Any]) -> tuple[str, ...]:
 
     Without the variable of the site, only an address that a certificate can name; none if the site turned it off.
     """
-    said, address = variables.get(_SERVING), _node_ip(host, variables)
-    wanted = _can_be_certified(address) if said is None else str(said).lower() in _TRUE
+    setting, address = variables.get(_SERVING), _node_ip(host, variables)
+    wanted = _can_be_certified(address) if setting is None else str(setting).lower() in _TRUE
     return (address,) if wanted else ()
 
 

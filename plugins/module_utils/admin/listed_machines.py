@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .ek_sources import Delivered, DeliveryList
     from .identities import InventoryNode
 
-_TOLD = 5
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def _found(listed: DeliveryList, serials: Mapping[str, str]) -> dict[str, Delive
         except AttestedError as error:
             problems.append(f"{node}: {error.message}")
     if problems:
-        raise SiteError(_told(problems), reason=Reason.EK_SOURCE_UNUSABLE)
+        raise SiteError(_joined(problems), reason=Reason.EK_SOURCE_UNUSABLE)
     return found
 
 
@@ -89,7 +89,7 @@ def _require_unreplaced(nodes: Iterable[InventoryNode], found: Mapping[str, Deli
         if one.name in found and found[one.name].ek_sha256 in one.keys_before
     ]
     if problems:
-        raise Refusal(_told(problems), reason=Reason.IDENTITY_REVOKED)
+        raise Refusal(_joined(problems), reason=Reason.IDENTITY_REVOKED)
 
 
 def _require_unchanged(nodes: Iterable[InventoryNode], found: Mapping[str, Delivered]) -> None:
@@ -101,9 +101,9 @@ def _require_unchanged(nodes: Iterable[InventoryNode], found: Mapping[str, Deliv
         and found[one.name].ek_sha256 not in {one.ek_sha256, one.ek_alias}
     ]
     if problems:
-        raise Refusal(_told(problems), reason=Reason.EK_CHANGED)
+        raise Refusal(_joined(problems), reason=Reason.EK_CHANGED)
 
 
-def _told(problems: Sequence[str]) -> str:
-    more = len(problems) - _TOLD
-    return "; ".join([*problems[:_TOLD], *([f"and {more} more"] if more > 0 else [])])
+def _joined(problems: Sequence[str]) -> str:
+    more = len(problems) - _MAX_SHOWN
+    return "; ".join([*problems[:_MAX_SHOWN], *([f"and {more} more"] if more > 0 else [])])

@@ -130,10 +130,10 @@ def _carries_our_label(facts: DiskFacts) -> bool:
 
 def _version(runner: Runner) -> tuple[int, ...] | None:
     try:
-        said = runner.run(["cryptsetup", "--version"], check=False).stdout.decode("utf-8", "replace")
+        output = runner.run(["cryptsetup", "--version"], check=False).stdout.decode("utf-8", "replace")
     except AttestedError:
         return None
-    found = _VERSION.match(said)
+    found = _VERSION.match(output)
     return tuple(map(int, found.groups())) if found else None
 
 

@@ -198,7 +198,7 @@ def _render(phrase: str, facts: SplitFacts, order: ShareOrder, *, place: int) ->
     named = zip(_FACTS, (facts.cluster_id, facts.measurement_salt, facts.fingerprint), strict=True)
     lines = [
         f"# Share {place} of {order.count} of the master secret of an attested.kubernetes cluster.",
-        f"# Any {order.threshold} of them rebuild it; fewer tell nothing of it. Keep them apart.",
+        f"# Any {order.threshold} of them rebuild it; fewer reveal nothing of it. Keep them apart.",
         f"# A passphrase {'is needed too; it is not on the shares' if len(order.passphrase) else 'is not needed'}.",
         "# To rebuild: attested secret combine (docs/recovery-kit.md). The words alone are enough.",
         f"format: {FORMAT}",
