@@ -27,9 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands i
         pytest.param(0x100, "TPM_RC_INITIALIZE (0x100)", id="not started"),
         pytest.param(0x922, "TPM_RC_RETRY (0x922)", id="a warning"),
         pytest.param(0x9FF & ~0x80, "TPM_RC_unknown (0x97F)", id="an unknown warning"),
-        pytest.param(
-            0xB0143, "response code 0XB0143 of software layer 11 above the TPM", id="a resource manager"
-        ),
+        pytest.param(0xB0143, "response code 0XB0143 of software layer 11 above the TPM", id="a resource manager"),
     ],
 )
 def test_a_response_code_is_described(code: int, text: str) -> None:
