@@ -139,7 +139,7 @@ def sign_kubelet_certificate(
 ) -> bytes:
     """Return the PEM client certificate of node ``node_name``: 72 h, clientAuth only, no SAN.
 
-    ``machine`` is the name of its identity. As a group of the user it identifies the machine to the API server, so a
+    ``machine`` is the name of its identity. As a group of the user it identifies the machine to the API server. So a
     revoked machine is recognised even if another machine now has its node name.
     """
     subject = x509.Name(

@@ -7,9 +7,9 @@ A read that fails raises, so the machine is refused. An object that cannot be pa
 other object:
 
 - A profile that cannot be parsed is left out, and the other profiles decide.
-- An identity that cannot be parsed refuses the machines that share a key or the node name with it, because it may be a
-  revocation, or the current identity of that node. It refuses no other machine. If its admission is Revoked, it counts
-  as revoked, even if the rest cannot be parsed.
+- An identity that cannot be parsed refuses the machines that share a key or the node name with it, and no others. It
+  may be a revocation, or the current identity of that node. If its admission is Revoked, it counts as revoked, even if
+  the rest cannot be parsed.
 - The signed policy is one object under one signature, so it counts as a whole or refuses all machines.
 
 `LivePolicy.unreadable` returns these objects. Objects of the API count only if the site's signed policy names them and
