@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.documents import load_document
-from ..errors import PolicyError, Refusal, SiteError
+from ..errors import PolicyError, SiteError
 from ..keyservice.derive import DiskId
 from ..policy.identity import Admission, Role
 from ..reasons import Reason
+from .identities import DISK_VARIABLE, malformed_variables, require_own_disks, variables_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .identities import InventoryNode
 
 
-VARIABLE = "attested_disk_id"
 _HEADER = b"---\n# Written by attested.kubernetes.node: which id the cluster assigned to the disk. Commit it.\n"
 
 
@@ -63,30 +62,9 @@ def plan_disks(nodes: Iterable[InventoryNode], identities: Iterable[Mapping[str,
     return found
 
 
-def is_disk_id(text: str) -> bool:
-    """Return whether ``text`` is a disk id in canonical form."""
-    try:
-        DiskId(text)
-    except Refusal:
-        return False
-    return True
-
-
-def require_own_disks(disks: Mapping[str, str]) -> None:
-    """Raise SITE_INVENTORY if two nodes have one disk; ``disks`` maps a node to its disk id, empty without one."""
-    owners: dict[str, str] = {}
-    for node, disk in disks.items():
-        owner = owners.setdefault(disk, node) if disk else node
-        if owner != node:
-            raise SiteError(
-                f"expected a disk of its own for each node, {owner} and {node} have {disk}",
-                reason=Reason.SITE_INVENTORY,
-            )
-
-
 def disk_in(text: bytes, *, place: str) -> str:
     """Return the disk id in a file of host variables, empty if it has none; raises SITE_INVENTORY."""
-    return str(variables_in(text, place=place).get(VARIABLE) or "")
+    return str(variables_in(text, place=place).get(DISK_VARIABLE) or "")
 
 
 def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
@@ -95,12 +73,12 @@ def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
     Raises SITE_INVENTORY with the line to write by hand if the variable cannot be a line of its own.
     """
     before = variables_in(text, place=place)
-    if before.get(VARIABLE) == disk.uuid:
+    if before.get(DISK_VARIABLE) == disk.uuid:
         return text
-    kept = b"".join(line for line in _lines(text or _HEADER) if not line.startswith(f"{VARIABLE}:".encode()))
-    after = kept + f"{VARIABLE}: {disk.uuid}\n".encode()
-    if variables_in(after, place=place) != {**before, VARIABLE: disk.uuid}:
-        raise _unusable(place, f"a line a variable, so that {VARIABLE}: {disk.uuid} can be added")
+    kept = b"".join(line for line in _lines(text or _HEADER) if not line.startswith(f"{DISK_VARIABLE}:".encode()))
+    after = kept + f"{DISK_VARIABLE}: {disk.uuid}\n".encode()
+    if variables_in(after, place=place) != {**before, DISK_VARIABLE: disk.uuid}:
+        raise malformed_variables(place, f"a line a variable, so that {DISK_VARIABLE}: {disk.uuid} can be added")
     return after
 
 
@@ -122,21 +100,6 @@ def _by_key(identities: Iterable[Mapping[str, Any]]) -> dict[str, DiskId]:
 def _lines(text: bytes) -> list[bytes]:
     whole = text if text.endswith(b"\n") else text + b"\n"
     return whole.splitlines(keepends=True)
-
-
-def variables_in(text: bytes, *, place: str) -> dict[str, Any]:
-    """Return the variables in a file of host variables; raises SITE_INVENTORY."""
-    try:
-        found = load_document(text)
-    except ValueError as error:
-        raise _unusable(place, "YAML") from error
-    if found is not None and not isinstance(found, dict):
-        raise _unusable(place, "a mapping of variables")
-    return found or {}
-
-
-def _unusable(place: str, expected: str) -> SiteError:
-    return SiteError(f"expected {expected} in {place}, got something else", reason=Reason.SITE_INVENTORY)
 
 
 # The nodes of an inventory to recover and their disks, control planes first. Pure.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Refusal
 from ..reasons import Reason
+from .identities import BY_CONSOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .identities import InventoryNode
 
 BY_CHAIN = "certificate chain"
-BY_CONSOLE = "console fingerprint"
 FIRST_USE = "insecure_first_use"
 
 

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.documents import load_document
 from ..core.files import read_bytes
-from ..errors import PolicyError, SiteError
+from ..errors import PolicyError, Refusal, SiteError
+from ..keyservice.derive import DiskId
 from ..policy.identity import Admission, NodeIdentity, Role, identity_name, is_address, require_own_aliases
 from ..policy.in_force import SitePolicy
 from ..policy.manifest import parse_documents, render_document, render_identity, render_profile
 from ..reasons import Reason
-from .assigned_disks import VARIABLE as DISK_VARIABLE
-from .assigned_disks import is_disk_id, require_own_disks, variables_in
-from .enrolment import BY_CONSOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from ..policy.profile import MeasurementProfile
 
 
+DISK_VARIABLE = "attested_disk_id"
+BY_CONSOLE = "console fingerprint"
 _ROLES = {"control_planes": Role.CONTROL_PLANE, "workers": Role.WORKER}
 _EK = re.compile(r"sha256:([0-9a-f]{64})")
 _SERVING = "attested_kubelet_serving_certificates"
@@ -248,7 +249,7 @@ def _problems(host: str, variables: Mapping[str, Any]) -> list[str]:
         if not _EK.fullmatch(str(one))
     ]
     disk = str(variables.get(DISK_VARIABLE) or "")
-    if disk and not is_disk_id(disk):
+    if disk and not _is_disk_id(disk):
         problems.append(f"expected {DISK_VARIABLE} of {host} as a lower-case UUID, got {disk[:80]!r}")
     problems += _alias_problems(host, variables)
     problems += _address_problems(host, variables)
@@ -331,3 +332,40 @@ def _text(path: Path) -> str:
         raise PolicyError(
             f"expected YAML in UTF-8 in {path}, got other bytes", reason=Reason.MANIFEST_INVALID
         ) from error
+
+
+def require_own_disks(disks: Mapping[str, str]) -> None:
+    """Raise SITE_INVENTORY if two nodes have one disk; ``disks`` maps a node to its disk id, empty without one."""
+    owners: dict[str, str] = {}
+    for node, disk in disks.items():
+        owner = owners.setdefault(disk, node) if disk else node
+        if owner != node:
+            raise SiteError(
+                f"expected a disk of its own for each node, {owner} and {node} have {disk}",
+                reason=Reason.SITE_INVENTORY,
+            )
+
+
+def variables_in(text: bytes, *, place: str) -> dict[str, Any]:
+    """Return the variables in a file of host variables; raises SITE_INVENTORY."""
+    try:
+        found = load_document(text)
+    except ValueError as error:
+        raise malformed_variables(place, "YAML") from error
+    if found is not None and not isinstance(found, dict):
+        raise malformed_variables(place, "a mapping of variables")
+    return found or {}
+
+
+def malformed_variables(place: str, expected: str) -> SiteError:
+    """Return the error for a file of host variables that is not as ``expected``."""
+    return SiteError(f"expected {expected} in {place}, got something else", reason=Reason.SITE_INVENTORY)
+
+
+def _is_disk_id(text: str) -> bool:
+    """Return whether ``text`` is a disk id in canonical form."""
+    try:
+        DiskId(text)
+    except Refusal:
+        return False
+    return True

@@ -14,7 +14,7 @@ import json
 import ssl
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..core.documents import load_json
@@ -41,19 +41,6 @@ _PAGE_SECONDS = 30.0
 _MAX_PAGE_BYTES = 64 << 20
 """A page of Secrets of the largest size that the API accepts, in base64."""
 _SHOWN_CHARACTERS = 300
-
-
-class EtcdApi(Protocol):
-    """Reads and removes members of etcd."""
-
-    def members(self) -> tuple[Member, ...]:
-        """Return all members with the health of each; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
-
-    def remove(self, member: Member) -> None:
-        """Remove a member.
-
-        Raises ETCD_UNREACHABLE, and ETCD_REFUSED with a retry time if a retry can succeed.
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

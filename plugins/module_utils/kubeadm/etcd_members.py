@@ -10,7 +10,7 @@ as a voter. It may be removed if the healthy members are a majority before and a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from ..errors import EtcdError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.host import Clock
-    from .etcd_client import EtcdApi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +61,19 @@ class Member:
             "learner": self.is_learner,
             "healthy": self.healthy,
         }
+
+
+class EtcdApi(Protocol):
+    """Reads and removes members of etcd."""
+
+    def members(self) -> tuple[Member, ...]:
+        """Return all members with the health of each; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
+
+    def remove(self, member: Member) -> None:
+        """Remove a member.
+
+        Raises ETCD_UNREACHABLE, and ETCD_REFUSED with a retry time if a retry can succeed.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
