@@ -13,7 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages
 from ansible_collections.attested.kubernetes.tests.support import house
 
 OF_NO_DECISION = {"health"}
-RECORDING = {"append", "decided", "press"}
+RECORDING = {"append", "append_urgent", "decided"}
 OF_NO_CALL = {"unknown"}
 """A message of the socket that is none of the calls, which `KeyService` refuses and records."""
 
