@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each module says of check mode, diff mode and idempotence; a module gives `support` (and `details`)."""
+"""The attributes check mode, diff mode and idempotence; a module adds `support` (and `details`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ModuleDocFragment:
 options: {}
 attributes:
   check_mode:
-    description: Can run in check mode and say what it would change, without changing it.
+    description: Can run in check mode and report what it would change, without changing it.
   diff_mode:
     description: Shows what changed, or in check mode what would change.
   idempotent:
@@ -24,7 +24,7 @@ attributes:
 options: {}
 attributes:
   check_mode:
-    description: Can run in check mode and say what it would change, without changing it.
+    description: Can run in check mode and report what it would change, without changing it.
     support: full
     details:
       - This module changes nothing.

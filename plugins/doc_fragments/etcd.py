@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How etcd is reached; in sync with `etcd_spec` in module_utils/core/module.py."""
+"""The connection to etcd; in sync with `etcd_spec` in module_utils/core/module.py."""
 
 from __future__ import annotations
 

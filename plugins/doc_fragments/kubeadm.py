@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What kubeadm must know of a node; in sync with `kubeadm_spec` in module_utils/core/module.py."""
+"""The settings of a node for kubeadm; in sync with `kubeadm_spec` in module_utils/core/module.py."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ModuleDocFragment:
 options:
   node_ip:
     description:
-      - Address by which the nodes of the cluster reach this one.
-      - Anything else than an IP address fails with V(OPTION_INVALID).
+      - Address at which the nodes of the cluster reach this machine.
+      - The module fails with V(OPTION_INVALID) if it is not an IP address.
     type: str
     required: true
   cri_socket:
@@ -24,14 +24,14 @@ options:
   ignore_preflight_errors:
     description:
       - Names of preflight checks of kubeadm whose errors are treated as warnings.
-      - V(all) is refused with V(OPTION_INVALID), since it would hide unexpected errors.
+      - The module fails with V(OPTION_INVALID) for V(all), because it would hide unexpected errors.
     type: list
     elements: str
     default: []
   allow_cgroup_v1:
     description:
-      - Let the kubelet run although the host has control groups of version 1 only.
-      - For test beds; Kubernetes refuses such hosts by default since 1.35.
+      - If true, the kubelet runs although the host has control groups of version 1 only.
+      - For test beds. Kubernetes refuses such hosts by default since 1.35.
     type: bool
     default: false
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the Kubernetes API is reached; in sync with `kubectl_spec` in module_utils/core/module.py."""
+"""The connection to the Kubernetes API; in sync with `kubectl_spec` in module_utils/core/module.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   kubeconfig:
-    description: Kubeconfig on this machine with the required rights.
+    description: Path of a kubeconfig on this machine with the required rights.
     type: path
     default: /etc/kubernetes/admin.conf
 """

@@ -1,19 +1,19 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the site lies and what it believes; each part in sync with a spec of module_utils/core/module.py."""
+"""The directory of the site and what it trusts; each part in sync with a spec of module_utils/core/module.py."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options of the modules that work on the admin's side."""
+    """The options of the modules that work on the admin's machine."""
 
     # `site_spec`
     DOCUMENTATION = r"""
 options:
   site:
-    description: Directory of the site, the one with C(hosts.yml).
+    description: Path of the directory of the site, which contains C(hosts.yml).
     type: path
     required: true
 """
@@ -22,7 +22,7 @@ options:
     POLICY = r"""
 options:
   policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
+    description: Path of the directory of the profile manifests. If unset, C(policy/) of the site.
     type: path
 """
 
@@ -35,7 +35,9 @@ options:
     elements: str
     default: []
   endorsement_authorities:
-    description: Files or directories with the roots and issuers of the TPM makers; with none, chains are not checked.
+    description:
+      - Paths of files or directories with the root and intermediate CAs of the TPM manufacturers.
+      - If empty, certificate chains are not verified.
     type: list
     elements: path
     default: []
