@@ -10,34 +10,36 @@ module: admin_certificate
 short_description: Sign an admin's certificate request on a control plane
 version_added: 0.1.0
 description:
-  - Signs the request of M(attested.kubernetes.admin_kubeconfig) with the cluster CA of this control plane, as
-    M(attested.kubernetes.kubeadm_cluster) does when it makes one. The certificate is for clients, and has the user
-    O(name), the groups O(groups) and the life O(hours). Of the request only the key counts.
-  - A request whose common name is not O(name), or that its own key did not sign, fails with V(ADMIN_REQUEST_INVALID).
-    A user, a group or a life that an admin may not have fails with V(OPTION_INVALID).
+  - Signs the request of M(attested.kubernetes.admin_kubeconfig) with the cluster CA of this control plane. The result
+    is a client certificate with the user O(name), the groups O(groups) and a lifetime of O(hours). Only the public key
+    is taken from the request.
+  - The module fails with V(ADMIN_REQUEST_INVALID) if the common name of the request is not O(name), or if the request
+    is not signed by its own key. It fails with V(OPTION_INVALID) for a user, a group or a lifetime that an admin must
+    not have.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   request:
     description:
       - Certificate request (PEM) of an admin, whose key never leaves the admin's machine.
-      - Without it nothing is signed, and only the cluster CAs are returned.
+      - If unset, nothing is signed, and only the cluster CAs are returned.
     type: str
     default: ""
   name:
     description:
-      - The user. It begins with neither V(system:) nor, but for that of the site's own admin, V(attested:).
+      - Name of the user. It must not begin with V(system:). Only the name of the site's own admin begins with
+        V(attested:).
     type: str
     default: attested:admin
   groups:
     description:
-      - The groups of the user, none of which begins with V(system:) or V(attested:).
-      - Unset, the site's own admin is in V(kubeadm:cluster-admins), which kubeadm binds to C(cluster-admin), and every
-        other user in no group.
+      - Groups of the user. A group must not begin with V(system:) or V(attested:).
+      - If unset, the site's own admin is in V(kubeadm:cluster-admins), which kubeadm binds to C(cluster-admin). Any
+        other user is then in no group.
     type: list
     elements: str
   hours:
-    description: How long the certificate is good, 1 to 8760.
+    description: Lifetime of the certificate in hours, from 1 to 8760.
     type: int
     default: 24
 extends_documentation_fragment:
@@ -45,7 +47,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: It changes nothing on the machine.
+    details: The module changes nothing on the machine.
   diff_mode:
     support: none
   idempotent:
@@ -54,17 +56,17 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Sign it
+- name: Sign the request of the site's own admin
   attested.kubernetes.admin_certificate:
     request: "{{ admin.request }}"
   register: signed
 
-- name: Sign one for a working day
+- name: Sign a certificate for a working day
   attested.kubernetes.admin_certificate:
     request: "{{ admin.request }}"
     hours: 8
 
-- name: Sign what somebody else asked for
+- name: Sign the request of another user
   attested.kubernetes.admin_certificate:
     request: "{{ lookup('ansible.builtin.file', 'alice.csr') }}"
     name: alice

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: admin_kubeconfig
-short_description: Make an admin's kubeconfig without its key ever leaving the admin's machine
+short_description: Create an admin's kubeconfig, whose private key stays on the admin's machine
 version_added: 0.1.0
 description:
-  - Without O(certificate) and O(sign) it returns a certificate request for the key of the site's own admin, which is
-    made on first use and kept as an Ansible Vault file in C(.secrets/) of the site.
-  - It returns none while a quarter of the life of the present certificate is left, and the kubeconfig names the CAs of
-    O(cluster_ca), the first of which signed that, where they are given.
-  - With O(certificate) it writes C(.secrets/admin.kubeconfig), encrypted, with key and certificate embedded.
-  - With O(sign) it does both, for the site's own or a further admin, and has the control plane of the task sign by
-    M(attested.kubernetes.admin_certificate). Only the request leaves the machine. A certificate for another key, user,
-    group or CA than was asked for is not kept (V(INIT_CERTIFICATE_FOREIGN), V(INIT_CERTIFICATE_UNUSABLE)).
-  - With O(sign) a new certificate is due without a kubeconfig, with less than a quarter of its life left, for other
-    groups, hours or CAs, and with O(renew). Otherwise nothing is signed.
+  - Without O(certificate) and O(sign) the module returns a certificate request for the key of the site's own admin. The
+    key is created on first use and stored as an Ansible Vault file in C(.secrets/) of the site.
+  - No request is returned while the present certificate has at least a quarter of its lifetime left. If O(cluster_ca)
+    is set, the kubeconfig must also contain these CAs, and the first of them must have signed the certificate.
+  - With O(certificate) the module writes C(.secrets/admin.kubeconfig), encrypted, with the key and the certificate
+    embedded.
+  - With O(sign) the module does both, for the site's own or a further admin. The control plane of the task signs the
+    request (M(attested.kubernetes.admin_certificate)). Only the request leaves the machine. A certificate for another
+    key, user, group or CA than requested is discarded (V(INIT_CERTIFICATE_FOREIGN), V(INIT_CERTIFICATE_UNUSABLE)).
+  - With O(sign) a new certificate is signed if there is no kubeconfig, or if less than a quarter of the lifetime is
+    left. A new certificate is also signed for other groups, hours or CAs, and with O(renew). Otherwise nothing is
+    signed.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -33,54 +35,61 @@ attributes:
   idempotent:
     support: partial
     details:
-      - With O(certificate) the file is written again, because a new encryption gives other bytes.
+      - With O(certificate) the file is always written, because each encryption produces different bytes.
 options:
   cluster_name:
     description: Name of the cluster in the kubeconfig.
     type: str
   server:
-    description: Where the API server is reached, as C(host:port).
+    description: Address of the API server, as C(host:port).
     type: str
   tls_server_name:
     description: The name that the API server's certificate must have.
     type: str
   cluster_ca:
-    description: The cluster CA in PEM, or both in a rotation, the one that signs first.
+    description: Certificate of the cluster CA in PEM. During a rotation both CAs, the signing CA first.
     type: str
   certificate:
     description: The signed certificate in PEM.
     type: str
   sign:
-    description: Whether the control plane of the task signs the request.
+    description: If true, the control plane of the task signs the request.
     type: bool
   admin:
     description:
-      - User name of a further admin, whose kubeconfig is C(.secrets/admin-NAME.kubeconfig). Unset for the site's own.
-      - It begins with neither V(system:) nor V(attested:), or it fails with V(OPTION_INVALID).
+      - User name of a further admin, whose kubeconfig is C(.secrets/admin-NAME.kubeconfig). If unset, the kubeconfig is
+        that of the site's own admin.
+      - The module fails with V(OPTION_INVALID) if the name begins with V(system:) or V(attested:).
     type: str
   groups:
     description:
-      - Groups of the further admin, none of which begins with V(system:). RBAC gives rights to a group or to the user.
-      - Unset, the groups of the present certificate stay, and a first one has none. An empty list is for none.
+      - Groups of the further admin. A group must not begin with V(system:). RBAC grants rights to a group or to the
+        user.
+      - If unset, a new certificate has the groups of the present certificate, and a first certificate has none. An
+        empty list removes all groups.
     type: list
     elements: str
   hours:
-    description: How long a certificate is good, 1 to 8760. Unset, as long as the present one, and a first one for 24.
+    description:
+      - Lifetime of a certificate in hours, from 1 to 8760. If unset, it is that of the present certificate, and 24 for
+        a first certificate.
     type: int
   renew:
-    description: Whether a new certificate is due in any case.
+    description: If true, a new certificate is signed in any case.
     type: bool
   file:
     description:
-      - File for the kubeconfig in clear, with mode 0600. It must be outside of the site.
-      - A file that is not an earlier kubeconfig of this user and cluster is kept (V(OPTION_INVALID)).
+      - Path of a file for the kubeconfig in clear text, with mode 0600. It must be outside the site.
+      - The module fails with V(OPTION_INVALID) if the file exists and is not an earlier kubeconfig of this user and
+        cluster.
     type: path
   merge:
     description:
-      - Whether the kubeconfig is merged, in clear, into the first file of the variable E(KUBECONFIG), or
-        C(~/.kube/config), as the context C(NAME@CLUSTER). It becomes the current one only where there is none.
-      - Everything else in the file stays, but for comments. A file that cannot be read is left alone
-        (V(OPTION_INVALID)).
+      - If true, the kubeconfig is merged in clear text as the context C(NAME@CLUSTER). The target is the first file of
+        the variable E(KUBECONFIG), or C(~/.kube/config). The context becomes the current context only if the file has
+        none.
+      - Everything else in the file is kept, except comments. The module fails with V(OPTION_INVALID) if the file cannot
+        be read.
     type: bool
 """
 
@@ -99,7 +108,7 @@ EXAMPLES = r"""
     cluster_ca: "{{ cluster.cluster_ca }}"
     certificate: "{{ cluster.admin_certificate }}"
 
-- name: Renew the kubeconfig of a further admin where that is due
+- name: Renew the kubeconfig of a further admin if it is due
   attested.kubernetes.admin_kubeconfig:
     site: "{{ inventory_dir }}"
     sign: true
@@ -120,16 +129,16 @@ EXAMPLES = r"""
 RETURN = r"""
 request:
   description: The certificate request in PEM.
-  returned: without O(certificate) and O(sign), where a new one is due
+  returned: without O(certificate) and O(sign), if a new certificate is due
   type: str
   sample: "-----BEGIN CERTIFICATE REQUEST-----"
 path:
-  description: The kubeconfig.
+  description: Path of the kubeconfig.
   returned: with O(certificate) or O(sign)
   type: str
   sample: /srv/sites/prod/.secrets/admin.kubeconfig
 said:
-  description: What was written, or would be, and why a certificate was due.
+  description: What was written, or would be written, and why a certificate was due.
   returned: with O(sign)
   type: list
   elements: str

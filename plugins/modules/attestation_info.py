@@ -7,14 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: attestation_info
-short_description: Read the identity of this machine and, over a challenge, evidence of its boot
+short_description: Read the identity of this machine and evidence of its boot
 version_added: 0.1.0
 description:
-  - Reads the TPM of a prepared machine. Without O(challenge) it returns the machine's identity and registers.
-  - With O(challenge) it proves that the machine holds the keys it named and quotes the registers over the exchange;
-    M(attested.kubernetes.attestation_verification) and M(attested.kubernetes.cluster) send one and judge the answer.
-  - Only a verifier can judge evidence. The result does not say whether the machine is good.
-  - Fails with the reason codes of the TPM, C(NODE_CONFIG_MALFORMED), C(EVIDENCE_MALFORMED) or C(PROTOCOL_VERSION).
+  - Reads the TPM of a prepared machine. Without O(challenge) the module returns the machine's identity and registers.
+  - With O(challenge) the module proves that the machine holds its keys, and returns a quote of the registers that is
+    bound to the exchange. M(attested.kubernetes.attestation_verification) and M(attested.kubernetes.cluster) send the
+    challenge and verify the answer.
+  - Only a verifier can judge evidence. The result does not tell whether the machine can be trusted.
+  - The module fails with the reason codes of the TPM, C(NODE_CONFIG_MALFORMED), C(EVIDENCE_MALFORMED) or
+    C(PROTOCOL_VERSION).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -23,18 +25,19 @@ extends_documentation_fragment:
   - attested.kubernetes.tpm.timeout
 options:
   purpose:
-    description: What the evidence is for; evidence for one purpose is worth nothing for another.
+    description: What the evidence is for. A verifier refuses evidence for another purpose.
     type: str
     choices: [enroll, init, share, verify]
     default: verify
   challenge:
-    description: A verifier's challenge, base64 of C(attested.v1.ChallengeResponse).
+    description: Challenge of a verifier, base64 of C(attested.v1.ChallengeResponse).
     type: str
   endorsement_key:
     description:
-      - Which endorsement key the machine shows. V(first) is the one that all its programs use (RSA-2048 if the TPM
-        holds a certificate for it, else ECC P-256, without any RSA-2048), V(second) the other one of the two.
-      - The second one is not kept in the TPM; where it is RSA, a hardware TPM takes ten seconds and more to make it.
+      - Which endorsement key the machine shows. V(first) is the key that all programs of the collection use. It is the
+        RSA-2048 key if the TPM holds a certificate for it, else the ECC P-256 key if the TPM holds a certificate for
+        that key, else the RSA-2048 key. V(second) is the other one of the two keys.
+      - The second key is not stored in the TPM. A hardware TPM takes ten seconds or more to create an RSA key.
     type: str
     choices: [first, second]
     default: first
@@ -62,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: The name of the node, from its own configuration.
+  description: Name of the node in its configuration.
   returned: success
   type: str
   sample: w-1
@@ -82,7 +85,7 @@ ek_certified:
   type: bool
   sample: true
 nodelock:
-  description: What the register of the node lock reads.
+  description: State of the register that holds the node lock.
   returned: without challenge
   type: str
   sample: unlocked
@@ -107,7 +110,7 @@ event_logs:
   type: str
   sample: CtUe
 handle:
-  description: Names the answer that waits on the node for what will be sealed to it.
+  description: Handle of the answer that the node keeps until it receives the box that is sealed to it.
   returned: with challenge, for init
   type: str
   sample: 0123456789abcdef0123456789abcdef

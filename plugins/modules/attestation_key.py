@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: attestation_key
-short_description: Keep the endorsement key and an attestation key in the TPM
+short_description: Create the endorsement key and an attestation key in the TPM
 version_added: 0.1.0
 description:
-  - Makes the endorsement key (EK) and a restricted attestation key (AK, ECC P-256, primary of the endorsement
-    hierarchy) and keeps both at persistent handles, so that no later use has to make them; an RSA EK takes a
-    hardware TPM ten seconds and more.
-  - Both are derived from the TPM's own seed, so making them again gives the same keys. A handle in use is never
-    overwritten; the key is then made at each use.
-  - Fails with C(TPM_EK_UNSUPPORTED) where the TPM is certified only for other keys, C(TPM_HIERARCHY_AUTH) where a
-    hierarchy has a password that the machine does not hold, or holds wrongly (see
-    M(attested.kubernetes.tpm_authorization)), C(TPM_HIERARCHY_DISABLED) where the owner or the endorsement hierarchy
-    is off, C(TPM_PCR_UNAVAILABLE) without an active SHA-256 bank,
+  - Creates the endorsement key (EK) and a restricted attestation key (AK, ECC P-256, primary of the endorsement
+    hierarchy). Both are stored at persistent handles, so that later uses do not create them again. A hardware TPM takes
+    ten seconds or more to create an RSA EK.
+  - Both keys are derived from the TPM's seed, so each creation gives the same keys. A handle in use is never
+    overwritten. If its handle is in use, the key is created at each use.
+  - The module fails with C(TPM_EK_UNSUPPORTED) if the TPM has certificates for other kinds of keys only. It fails with
+    C(TPM_HIERARCHY_AUTH) if a hierarchy has a password that the machine does not hold or holds wrongly (see
+    M(attested.kubernetes.tpm_authorization)). It fails with C(TPM_HIERARCHY_DISABLED) if the owner or the endorsement
+    hierarchy is disabled, and with C(TPM_PCR_UNAVAILABLE) without an active SHA-256 bank. It also fails with
     C(TPM_UNREACHABLE), C(TPM_BUSY) or C(OPTION_INVALID).
-  - A TPM in lockout is a warning (C(TPM_LOCKOUT)); nothing of this collection needs what a lockout bars.
+  - The module warns if the TPM is in lockout (C(TPM_LOCKOUT)). The collection uses nothing that a lockout blocks.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -52,7 +52,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ek_sha256:
-  description: SHA-256 of the EK's SubjectPublicKeyInfo, the name of the machine, 64 hexadecimal digits.
+  description: SHA-256 of the EK's SubjectPublicKeyInfo, 64 hexadecimal digits. It identifies the machine.
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e

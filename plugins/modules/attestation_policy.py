@@ -7,21 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: attestation_policy
-short_description: Sign the policy that a site means
+short_description: Sign the attestation policy of a site
 version_added: 0.1.0
 description:
-  - Plans the next C(AttestationPolicy) from the site's active profiles, its control planes, its exceptions and every
-    revocation that the site or any control plane knows, and signs it with the site's policy key. Works on the machine
-    that runs the playbook; the key is opened in memory only.
-  - The same content keeps its generation. Another one gets a generation higher than the site, the API and every record
-    know; the site's C(cluster.yml) remembers it.
-  - Says which joined nodes would fail the policy now, by the same decision as at admission, and fails with
-    C(POLICY_WOULD_REFUSE) unless O(confirm_refusals) is set. In check mode it only says so.
-  - A record holds register values and no event log. Where a profile asserts more than values, or asks for a register
-    that was not judged last, the node is asked over its verification service. A node that does not answer is neither
-    good nor bad, it is RV(unknown), and the module fails with C(POLICY_OUTLOOK_UNKNOWN) unless O(confirm_refusals) is
+  - Plans the next C(AttestationPolicy) from the site's active profiles, control planes and exceptions, and from every
+    revocation that the site or a control plane has recorded. It is signed with the site's policy key. The module runs
+    on the machine that runs the playbook. The key is decrypted in memory only.
+  - Unchanged content keeps its generation. Changed content gets a generation higher than that of the site, the API and
+    every record. The generation is stored in C(cluster.yml) of the site.
+  - Returns the joined nodes that would fail the policy now, with the same decision as at admission. The module fails
+    with C(POLICY_WOULD_REFUSE) unless O(confirm_refusals) is set. In check mode it only returns them.
+  - A record contains register values and no event log. If a profile asserts more than values, or requires a register
+    that was not verified last, the node is asked for evidence over its verification service. A node that does not
+    answer is listed in RV(unknown), and the module fails with C(POLICY_OUTLOOK_UNKNOWN) unless O(confirm_refusals) is
     set. If the policy removes no profile and no exception, no node is asked.
-  - Fails with C(SITE_POLICY_EXCEPTION), C(PROFILE_UNKNOWN), C(POLICY_EMPTY), C(MANIFEST_INVALID) or C(SITE_VAULT).
+  - The module also fails with C(SITE_POLICY_EXCEPTION), C(PROFILE_UNKNOWN), C(POLICY_EMPTY), C(MANIFEST_INVALID) or
+    C(SITE_VAULT).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -31,7 +32,7 @@ options:
     elements: str
     required: true
   exceptions:
-    description: Profiles that count for a few nodes until they end, for at most 14 days.
+    description: Profiles that are valid for a few nodes until a given time, for at most 14 days.
     type: list
     elements: dict
     default: []
@@ -41,12 +42,12 @@ options:
         type: str
         required: true
       nodes:
-        description: Nodes that it counts for.
+        description: Names of the nodes that the profile is valid for.
         type: list
         elements: str
         required: true
       until:
-        description: Its end, for example V(2026-11-21T12:00:00Z).
+        description: Time at which the exception ends, for example V(2026-11-21T12:00:00Z).
         type: str
         required: true
       why:
@@ -54,25 +55,28 @@ options:
         type: str
         required: true
   records:
-    description: What M(attested.kubernetes.policy_record) said on each control plane.
+    description: Results of M(attested.kubernetes.policy_record) on each control plane.
     type: list
     elements: dict
     default: []
   confirm_refusals:
-    description: Whether a policy that joined nodes would fail, or of which that is not known, is meant.
+    description:
+      - If true, the policy is signed although joined nodes would fail it, or although the result for a node is not
+        known.
     type: bool
     default: false
   reinstate:
     description:
-      - Nodes of which a revocation is taken back that was a mistake, whoever said it. Their C(attested_admission) in
-        the site says something else by now, or the module fails with C(SITE_INVENTORY).
-      - From then on the signed policy lists their keys as reinstated, and the machines are RV(returning). Who revokes
-        one again takes it out of that list.
+      - Nodes whose mistaken revocation is withdrawn, regardless of where it was recorded. The module fails with
+        C(SITE_INVENTORY) if C(attested_admission) of such a node in the site is still V(Revoked).
+      - The signed policy lists the keys of these nodes as reinstated, and their identities are in RV(returning). A
+        later revocation removes the key from that list.
     type: list
     elements: str
     default: []
   endorsement_authorities:
-    description: Files with authorities that endorsement certificates must chain to, where nodes are asked.
+    description:
+      - Files with CA certificates that endorsement certificates must chain to, if nodes are asked for evidence.
     type: list
     elements: path
     default: []
@@ -81,7 +85,7 @@ options:
     type: int
     default: 9091
   wait_seconds:
-    description: How long a node that does not answer is asked again.
+    description: How long requests to a node that does not answer are retried, in seconds.
     type: int
     default: 20
 extends_documentation_fragment:
@@ -148,12 +152,14 @@ manifests:
   type: str
   sample: "kind: MeasurementProfile"
 returning:
-  description: Identities that the API still revokes, as one YAML stream; it takes them once the policy is there.
+  description:
+    - Identities of reinstated machines that are still revoked in the API, as one YAML stream. The API accepts them
+      after the policy is applied.
   returned: success
   type: str
   sample: ""
 failing:
-  description: What each node that would fail now was attested as, and what deviates.
+  description: By node that would fail now, the profile of its last attestation and what deviates.
   returned: success
   type: list
   elements: str
@@ -166,8 +172,8 @@ unknown:
   sample: ["w-2: not known whether it would fail, r650-debian13 asks for what an event log proves, and none is at hand"]
 postures:
   description:
-    - How far the evidence of each profile reaches, which is never more than its registers hold.
-    - A profile that says more, or asserts what none of its registers proves, is warned of.
+    - How far the evidence of each profile reaches. It never exceeds what the registers of the profile prove.
+    - The module warns if a profile claims more, or asserts what none of its registers proves.
   returned: success
   type: list
   elements: str

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: attestation_verification
-short_description: Challenge a node and judge its evidence on the admin's machine
+short_description: Challenge a node and verify its evidence on the admin's machine
 version_added: 0.1.0
 description:
-  - Asks the node of the task for evidence over a fresh challenge and verifies it against the site, on the machine that
-    runs the playbook. It changes nothing; a node that is not what the policy says fails the task.
-  - With O(purpose=enroll) it proves which TPM is in the machine and may learn a profile from what it booted.
+  - Requests evidence from the node of the task with a new challenge, and verifies it against the site on the machine
+    that runs the playbook. The module changes nothing. It fails if the node does not satisfy the policy.
+  - With O(purpose=enroll) the module proves which TPM is in the machine. It can also create a profile from what the
+    machine booted.
   - With O(purpose=verify) the machine must be enrolled under this name, match an active profile, and be locked to this
     cluster.
-  - A refusal carries its reason code; C(PCR_MISMATCH) names register and event.
+  - A refusal has its reason code. C(PCR_MISMATCH) names the register and the event.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -27,7 +28,7 @@ extends_documentation_fragment:
   - attested.kubernetes.tpm.timeout
 options:
   purpose:
-    description: Which question is asked.
+    description: What is verified.
     type: str
     choices: [enroll, verify]
     default: verify
@@ -36,18 +37,20 @@ options:
     type: str
   preset:
     description:
-      - What the learned profile holds on to.
-      - V(auto) is what loads and what is loaded (programs, keys, kernel, initrd, command line), by GRUB, from a unified
-        kernel image or by firmware itself; where Secure Boot is not proven to be on, firmware as well.
-      - V(image) is one unified kernel image; V(strict) is every register with a reference value.
-      - V(secure-boot) is Secure Boot's state and keys alone, for a machine that starts a signed unified kernel image
-        and nothing else. It stays valid after kernel updates. Its posture is V(keys): any signed image passes.
-      - Fails with C(PRESET_UNMET) where the machine is not what the preset is for.
+      - What the learned profile is bound to.
+      - V(auto) binds it to the boot programs, the keys, the kernel, the initrd and the command line. The machine may
+        boot by GRUB, from a unified kernel image, or a kernel from the firmware. If Secure Boot is not proven to be on,
+        the profile is also bound to the firmware.
+      - V(image) binds it to one unified kernel image. V(strict) binds it to every register with a reference value.
+      - V(secure-boot) binds it to the state and the keys of Secure Boot alone, for a machine that boots only a signed
+        unified kernel image. The profile stays valid after kernel updates. Its posture is V(keys), because any signed
+        image passes.
+      - The module fails with C(PRESET_UNMET) if the machine does not fit the preset.
     type: str
     choices: [auto, image, secure-boot, strict]
     default: auto
   read_boot:
-    description: Return what the machine booted, in words; only with O(purpose=enroll).
+    description: Return a description of what the machine booted; only with O(purpose=enroll).
     type: bool
     default: false
   insecure_first_use:
@@ -55,27 +58,30 @@ options:
     type: bool
     default: false
   replacing:
-    description: Another TPM than the site names is what is wanted, since the machine of this node is replaced.
+    description: If true, another TPM than that of the site is expected, because the machine of this node is replaced.
     type: bool
     default: false
   second_key:
     description:
-      - Prove the second endorsement key of the TPM as well, by the same attestation key; only with O(purpose=enroll).
-      - It must be certified by the configured authorities, or be the one that the site names in
-        C(attested_ek_aliases), or O(insecure_first_use) is set; else V(EK_NOT_VOUCHED_FOR). A key of another TPM is
-        refused (V(ACTIVATION_NOT_PROVEN), V(AK_MISMATCH), V(TPM_CREDENTIAL_REFUSED)), one that the site
-        gives to another machine with V(EK_ALIAS_TAKEN), and the first key once more with V(EK_SECOND_REPEATED).
+      - If true, prove the second endorsement key of the TPM as well, with the same attestation key; only with
+        O(purpose=enroll).
+      - The second key must be certified by the configured CAs or be listed in C(attested_ek_aliases) of the site, or
+        O(insecure_first_use) must be set. Otherwise the module fails with V(EK_NOT_VOUCHED_FOR).
+      - A key of another TPM is refused with V(ACTIVATION_NOT_PROVEN), V(AK_MISMATCH) or V(TPM_CREDENTIAL_REFUSED). A
+        key that the site assigns to another machine is refused with V(EK_ALIAS_TAKEN). The first key again is refused
+        with V(EK_SECOND_REPEATED).
     type: bool
     default: false
   delivered:
     description:
-      - File on the machine that runs the playbook, which says the TPM that this machine must prove. An EK certificate
-        or public key in PEM or DER, or a list of serial numbers as YAML (C(serial) to hash) or as CSV with the columns
-        C(serial) and C(ek_sha256). Another TPM is refused with V(EK_NOT_AS_DELIVERED), a file without this machine
-        with V(EK_SOURCE_UNUSABLE).
+      - Path of a file, on the machine that runs the playbook, that names the TPM which this machine must prove.
+      - The file is an EK certificate or public key in PEM or DER, or a list of serial numbers. The list is YAML
+        (C(serial) to hash), or CSV with the columns C(serial) and C(ek_sha256).
+      - The module fails with V(EK_NOT_AS_DELIVERED) for another TPM, and with V(EK_SOURCE_UNUSABLE) if the list has no
+        entry for this machine.
     type: path
   serial:
-    description: Serial number of the machine in such a list.
+    description: Serial number of the machine in the list of O(delivered).
     type: str
     default: ""
 """
@@ -108,7 +114,7 @@ EXAMPLES = r"""
     endorsement_authorities: [/etc/tpm-makers/roots.pem]
     learn_profile: r650-debian13
 
-- name: Read the boot of a machine and its proven parts
+- name: Describe the boot of a machine and which parts of it are proven
   attested.kubernetes.attestation_verification:
     site: "{{ inventory_dir }}"
     purpose: enroll
@@ -118,29 +124,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ek_sha256:
-  description: SHA-256 of the endorsement key's SubjectPublicKeyInfo, the name of the machine.
+  description: SHA-256 of the endorsement key's SubjectPublicKeyInfo. It identifies the machine.
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 ek_proven:
-  description: The same of the endorsement key that the machine showed; another one where that is an alias.
+  description:
+    - SHA-256 of the endorsement key that the machine showed. It differs from RV(ek_sha256) if that key is an alias.
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 ek_aliases:
   description: >-
-    Endorsement key to the second key of its chip, of this machine and of those that were this node before, as far
-    as the site knows them or they were proven now; in the form of C(attested_ek_aliases).
-  returned: for enroll
+    Endorsement key to the second key of its TPM, in the form of C(attested_ek_aliases). It contains the pairs of this
+    machine and of the earlier machines of this node that the site has recorded or that were proven now.
+  returned: if O(purpose=enroll)
   type: dict
   sample: {"sha256:9f2c": "sha256:31aa"}
 ek_certified:
-  description: Whether a certificate chain to a configured authority was checked.
+  description: Whether the certificate chain was verified up to a configured CA.
   returned: success
   type: bool
   sample: true
 nodelock:
-  description: The verified reading of the node lock.
+  description: Verified state of the node lock.
   returned: success
   type: str
   sample: locked
@@ -151,11 +158,11 @@ registers:
   sample: {"7": "9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e"}
 known_by:
   description: Who vouches for the TPM.
-  returned: for enroll
+  returned: if O(purpose=enroll)
   type: str
   sample: "certificate chain of Infineon (IFX) SLB9670, root CN=Infineon OPTIGA(TM) RSA Root CA"
 boot:
-  description: The boot line by line; a line that is not proven is a hint of the log.
+  description: Lines that describe the boot. A line that is not proven is taken from the log.
   returned: with read_boot
   type: list
   elements: dict
@@ -167,22 +174,22 @@ profile_manifest:
   sample: "kind: MeasurementProfile"
 profile:
   description: The profile that the machine matches.
-  returned: for verify
+  returned: if O(purpose=verify)
   type: str
   sample: r650-debian13
 posture:
-  description: How far the evidence reaches.
-  returned: for verify
+  description: How far the evidence of the profile reaches.
+  returned: if O(purpose=verify)
   type: str
   sample: boot
 role:
   description: The registered role.
-  returned: for verify
+  returned: if O(purpose=verify)
   type: str
   sample: worker
 finding:
-  description: The same as M(attested.kubernetes.fleet_verification) finds, for its report.
-  returned: for verify
+  description: The entry for the report of M(attested.kubernetes.fleet_verification).
+  returned: if O(purpose=verify)
   type: dict
   sample: {"node": "w-1", "outcome": "verified", "over": "ssh"}
 """

@@ -10,30 +10,31 @@ module: cilium_values
 short_description: Write values for Cilium's Helm chart that fit the cluster
 version_added: 0.1.0
 description:
-  - Writes a values file for Cilium's chart that follows from the cluster's variables, and refuses what contradicts
-    them.
-  - Neither the chart nor Helm is run, and no cluster is asked. The file is for C(helm install --values), or for
-    whatever makes the manifest of the network. Cilium itself was never tried with it.
-  - Names and types are checked against a table of the keys that are written here and of those that a site has reason to
-    change with them; they were compared with the schema of a chart of about 1.17. That is not the chart's whole schema;
-    put other keys into a second values file, which is not checked here.
-  - Pods are encrypted between nodes with WireGuard, no container of the agent may load kernel modules or is privileged,
-    none mounts a file system on the host, and Hubble is off, unless O(values) says something else where it may.
+  - Writes a values file for Cilium's chart from the variables of the cluster. Values that contradict these variables
+    are refused.
+  - The module runs neither Helm nor the chart, and connects to no cluster. The file is for C(helm install --values), or
+    for a tool that renders the manifest of the network. It was not tested with Cilium itself.
+  - Names and types are checked against a table. The table contains the keys that are written here and the keys that a
+    site often changes with them. It was compared with the schema of a chart of about 1.17, and is not the whole schema
+    of the chart. Put other keys into a second values file, which is not checked here.
+  - Pods are encrypted between nodes with WireGuard, and Hubble is off. No container of the agent may load kernel
+    modules, is privileged or mounts a file system on the host. O(values) can change those of these settings that may be
+    changed.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   path:
     description:
-      - Where to write the file. Its directory exists.
-      - A file there that was not written by this module is left alone and refused with V(CILIUM_FILE_FOREIGN).
+      - Path of the values file. Its directory must exist.
+      - The module fails with V(CILIUM_FILE_FOREIGN) if the file exists and was not written by this module.
     type: path
     required: true
   cluster_name:
-    description: Name of the cluster. Where it has more than 32 characters, C(cluster.name) in O(values) has to name it.
+    description: Name of the cluster. If it has more than 32 characters, C(cluster.name) in O(values) is required.
     type: str
     required: true
   api_endpoint:
-    description: Where everybody reaches the Kubernetes API, C(host:port).
+    description: Address of the Kubernetes API for nodes and admins, C(host:port).
     type: str
     required: true
   api_extra_sans:
@@ -42,42 +43,41 @@ options:
     elements: str
     default: []
   api_proxy:
-    description: Whether each worker has a port of its own that leads to the API.
+    description: If true, each worker has a local port that forwards to the API.
     type: bool
     default: false
   api_proxy_port:
-    description: That port on 127.0.0.1.
+    description: The port of O(api_proxy) on 127.0.0.1.
     type: int
     default: 6444
   pod_subnet:
-    description: Addresses of Pods, one network.
+    description: Network of Pods, in CIDR notation.
     type: str
     default: 10.244.0.0/16
   service_subnet:
-    description: Addresses of Services, one network.
+    description: Network of Services, in CIDR notation.
     type: str
     default: 10.96.0.0/16
   kube_proxy:
-    description: Whether the cluster has kube-proxy. Cilium replaces it exactly where there is none.
+    description: Whether the cluster has kube-proxy. If false, Cilium replaces it.
     type: bool
     default: true
   cni_bin_dir:
-    description: Where containerd of the nodes looks for CNI plugins.
+    description: Directory in which containerd of the nodes searches CNI plugins.
     type: path
     default: /usr/lib/cni
   nodes:
-    description: How many machines the inventory names. With one of them there is one operator, else two.
+    description: Number of machines in the inventory. With one machine there is one operator, else there are two.
     type: int
     required: true
   values:
     description:
-      - What the site wants otherwise, in the form of the chart's values.
-      - An unknown key, a value that its key may not hold, and a value that contradicts the other options fail with
-        V(CILIUM_VALUES_INVALID), which names each of them. Nothing is
-        written then.
-      - C(k8sServiceHost) may be V(127.0.0.1) where O(api_proxy) is on, O(api_proxy_port) is 6443, where control planes
-        themselves listen, and O(api_extra_sans) holds it. The chart knows one address for all nodes and no other name
-        for TLS.
+      - Values of the site that differ from the defaults of this module, in the form of the chart's values.
+      - The module fails with V(CILIUM_VALUES_INVALID), and writes nothing, for an unknown key, a value that its key
+        must not have, or a value that contradicts the other options. The message names each of them.
+      - C(k8sServiceHost) may be V(127.0.0.1) if O(api_proxy) is true, O(api_proxy_port) is 6443 (the port on which
+        control planes themselves listen), and O(api_extra_sans) contains V(127.0.0.1). The chart has one address for
+        all nodes, and no separate name for TLS.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -130,12 +130,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file.
+  description: Path of the values file.
   returned: success
   type: str
   sample: /srv/sites/prod/cilium-values.yaml
 values:
-  description: What it holds, in check mode what it would hold.
+  description: Content of the file. In check mode, the content that would be written.
   returned: success
   type: dict
   sample: {kubeProxyReplacement: true, k8sServiceHost: api.prod.example, k8sServicePort: 6443}

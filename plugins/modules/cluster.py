@@ -7,15 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster
-short_description: Verify the first control plane and give it the cluster's keys
+short_description: Verify the first control plane and send it the cluster's keys
 version_added: 0.1.0
 description:
-  - Challenges the machine, verifies its evidence against the site on the machine that runs the playbook, and only then
-    sends it the cluster's keys, sealed to the machine in the very state that was judged. The node keeps them under its
-    TPM and locks itself to the cluster.
-  - A repetition verifies again and changes nothing.
-  - Fails with the reason of the check that refused, C(SITE_VAULT), C(SITE_SECRETS_INCOMPLETE) or
-    C(ROLE_NOT_REGISTERED); with C(CLUSTER_FOUNDER_GONE) for a machine in the place of the one that made the cluster.
+  - Challenges the machine, and verifies its evidence against the site on the machine that runs the playbook. Then it
+    sends the cluster's keys, sealed to the machine in the verified state. The node protects the keys with its TPM and
+    locks itself to the cluster.
+  - A second run verifies the machine again and changes nothing.
+  - The module fails with the reason of the failed check, with C(SITE_VAULT), C(SITE_SECRETS_INCOMPLETE) or
+    C(ROLE_NOT_REGISTERED). It fails with C(CLUSTER_FOUNDER_GONE) if the machine replaces the machine that created the
+    cluster.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -40,7 +41,7 @@ EXAMPLES = r"""
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
 
-- name: Verify it without a change
+- name: Verify the machine without a change
   attested.kubernetes.cluster:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -65,7 +66,7 @@ profile:
   type: str
   sample: r650-debian13
 posture:
-  description: How far its evidence reaches.
+  description: How far the evidence of the profile reaches.
   returned: success
   type: str
   sample: boot
@@ -75,7 +76,7 @@ ek_sha256:
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 steps:
-  description: What the node did, with its time in seconds.
+  description: Steps that the node ran, each with its time in seconds.
   returned: when not in check mode
   type: list
   elements: dict

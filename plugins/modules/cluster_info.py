@@ -7,22 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_info
-short_description: Read nodes, identities and refusals of the cluster, and what must not exist in it
+short_description: Read nodes, identities and refusals of the cluster, and objects that must not exist
 version_added: 0.1.0
 description:
-  - Reads with the kubectl of this control plane. Nodes and identities come as one list, so that a machine that is
-    enrolled and has not joined, and a node that is not enrolled, are both seen.
-  - Lists what a cluster of this collection never has, which are pending certificate requests, bootstrap tokens,
-    bindings that approve automatically, and rights of strangers.
-  - Lists the C(JoinAttempt) objects of the cluster. The key service writes one a machine and reason after it has
-    refused the machine, and keeps the latest hundred for two weeks. Nothing is decided from these objects, and the log
-    of the key service may contain refusals that are not in this list.
-  - Fails with V(KUBECTL_FAILED) where the API server does not answer.
+  - Reads with the kubectl of this control plane. Nodes and identities are one list. It shows machines that are enrolled
+    and have not joined, and nodes that are not enrolled.
+  - Lists objects that a cluster of this collection never has. These are pending certificate requests, bootstrap tokens,
+    bindings that approve automatically, and rights of anonymous users.
+  - Lists the C(JoinAttempt) objects of the cluster. The key service writes one object for each machine and reason after
+    it has refused the machine, and keeps the latest hundred for two weeks. Nothing is decided from these objects, and
+    the log of the key service may contain refusals that are not in this list.
+  - The module fails with V(KUBECTL_FAILED) if the API server does not answer.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   deprecated_apis:
-    description: Read the metrics of each API server too, for RV(deprecated_apis).
+    description: If true, the metrics of each API server are read for RV(deprecated_apis).
     type: bool
     default: false
 extends_documentation_fragment:
@@ -53,10 +53,10 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description: >-
-    One row a node name, from the Node object and the identity, whichever exist. C(refused) is the last refusal of the
-    machine (C(reason), C(message) with register and event, C(command), C(count), C(last_seen)), empty where its
-    evidence was good since. C(version) is that of the kubelet, C(api_version) that of the API server of a control
-    plane.
+    One row for each node name, from the Node object and the identity if they exist. C(refused) is the last refusal of
+    the machine (C(reason), C(message) with register and event, C(command), C(count), C(last_seen)). It is empty if the
+    evidence of the machine was accepted since. C(version) is that of the kubelet, C(api_version) that of the API server
+    of a control plane.
   returned: success
   type: list
   elements: dict
@@ -84,8 +84,8 @@ nodes:
       refused: {}
 attempts:
   description:
-    - Refused attempts to join, one row an object, the latest first.
-    - A machine that did not prove its endorsement key is a V(stranger); all strangers share one object a reason.
+    - Refused attempts to join, one row for each object, the latest first.
+    - A machine that did not prove its endorsement key is a V(stranger). All strangers share one object for each reason.
     - C(command) is the next command to run. It is empty in objects of an earlier release.
   returned: success
   type: list
@@ -113,7 +113,7 @@ waiting:
       since: "2026-11-21T12:00:00Z"
       known_by: "queue: proved its key 2026-11-21T12:00:00Z, nobody vouches for it"
 policy:
-  description: The policy in force, empty without one; its signature is not looked at here.
+  description: The policy in force, empty without a policy. This module does not verify its signature.
   returned: success
   type: dict
   sample:
@@ -127,23 +127,25 @@ policy:
     weaknesses: []
 deprecated_apis:
   description:
-    - Deprecated APIs that clients have asked an API server for since it started, empty unless O(deprecated_apis).
-    - C(removed) is the release that does not serve the API any more, empty where none is known.
+    - Deprecated APIs that clients have requested from an API server since it started. Empty unless O(deprecated_apis)
+      is true.
+    - C(removed) is the release that does not serve the API any more, empty if it is not known.
   returned: success
   type: list
   elements: dict
   sample: [{api: "policy/v1beta1 podsecuritypolicies", removed: "1.25"}]
 secrets_written_with:
   description:
-    - Name of the key for Secrets at rest that this control plane writes with, V(identity) where it writes in clear,
-      empty where its file is not one that init or a rotation made.
+    - Name of the key that this control plane encrypts Secrets at rest with. V(identity) if Secrets are written in
+      clear, empty if the file was not created by init or a rotation.
   returned: success
   type: str
   sample: key-2-9f2c1d5e9f2c1d5e
 guards:
   description:
-    - What the API server of this control plane holds Pods, Services and kubelets to. Its C(pod_security) is
-      V(privileged) where Pods are held to nothing, and empty where its admission configuration is not ours.
+    - Restrictions that the API server of this control plane enforces on Pods, Services and kubelets. C(pod_security) is
+      V(privileged) if nothing is enforced on Pods. It is empty if the admission configuration was not written by this
+      collection.
   returned: success
   type: dict
   sample:
@@ -152,7 +154,7 @@ guards:
     external_ips_denied: true
     kubelets_checked: true
 pending_requests:
-  description: Certificate requests that wait for somebody's approval.
+  description: Certificate requests that wait for approval.
   returned: success
   type: list
   elements: str
@@ -164,13 +166,13 @@ bootstrap_tokens:
   elements: str
   sample: []
 auto_approval_bindings:
-  description: Bindings that let certificates be approved automatically, or machines join by a token.
+  description: Bindings that approve certificates automatically, or let machines join with a token.
   returned: success
   type: list
   elements: str
   sample: []
 anonymous_bindings:
-  description: Bindings that give strangers rights, other than the view of version and health.
+  description: Bindings that grant rights to anonymous users, except reading version and health.
   returned: success
   type: list
   elements: str

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_keys
-short_description: Take the keys of a cluster that were sealed to this machine
+short_description: Install the keys of a cluster that were sealed to this machine
 version_added: 0.1.0
 description:
-  - The node's half of M(attested.kubernetes.cluster), which calls it; there is no other use.
-  - Opens the box with the one-time key that waits on the node, keeps the keys under the TPM, and locks the machine to
-    the cluster. A repetition on a machine that holds these keys changes nothing.
-  - Fails with C(SEAL_UNOPENABLE), C(ANSWER_UNKNOWN), C(CLUSTER_ID_MISMATCH), C(STATE_CHANGED), C(NODELOCK_FOREIGN) or
-    C(NODELOCK_OTHER_CLUSTER).
+  - Runs on the node for M(attested.kubernetes.cluster), which calls it. It has no other use.
+  - Opens the box with the one-time key that is kept on the node, protects the keys with the TPM, and locks the machine
+    to the cluster. A machine that already holds these keys is not changed.
+  - The module fails with C(SEAL_UNOPENABLE), C(ANSWER_UNKNOWN), C(CLUSTER_ID_MISMATCH), C(STATE_CHANGED),
+    C(NODELOCK_FOREIGN) or C(NODELOCK_OTHER_CLUSTER).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -34,7 +34,7 @@ options:
     type: str
     required: true
   sealed:
-    description: The box, base64; only this machine, in this boot, can open it.
+    description: The box with the sealed keys, base64. Only this machine, in this boot, can open it.
     type: str
     required: true
 """
@@ -65,7 +65,7 @@ cluster_id:
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 steps:
-  description: What was done, with its time in seconds; empty where nothing was to do.
+  description: Steps that were run, each with its time in seconds. Empty if nothing had to be done.
   returned: success
   type: list
   elements: dict

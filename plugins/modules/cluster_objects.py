@@ -7,22 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_objects
-short_description: Make objects of the cluster what the site says
+short_description: Apply objects of the site to the cluster
 version_added: 0.1.0
 description:
-  - Compares manifests with the cluster and applies those that differ, by server-side apply with the kubectl of this
-    control plane; waits until new kinds are known to the API server.
-  - Works on a control plane; fails with V(KUBECTL_FAILED) and the last lines of kubectl.
+  - Compares manifests with the cluster and applies those that differ. It uses server-side apply with the kubectl of
+    this control plane, and waits until the API server serves new kinds.
+  - Runs on a control plane. The module fails with V(KUBECTL_FAILED) and the last lines of kubectl.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   manifests:
-    description: Texts in YAML, each with one or more objects, applied in this order.
+    description: YAML documents, each with one or more objects, applied in this order.
     type: list
     elements: str
     required: true
   field_manager:
-    description: Who owns the fields that are set.
+    description: Field manager that owns the fields that are set.
     type: str
     default: attested-site
 extends_documentation_fragment:
@@ -32,8 +32,8 @@ attributes:
   check_mode:
     support: full
     details:
-      - Objects of a kind that the cluster does not know yet count as a change, and so do all objects while the file
-        O(kubeconfig) does not exist.
+      - Objects of a kind that the cluster does not serve yet are reported as changed. All objects are reported as
+        changed if the file O(kubeconfig) does not exist.
   diff_mode:
     support: full
   idempotent:

@@ -7,28 +7,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: control_plane_certificates
-short_description: Renew the certificates of this control plane itself
+short_description: Renew the certificates of this control plane
 version_added: 0.1.0
 description:
-  - Renews the certificates that C(kubeadm) made for API server, etcd, controller manager, scheduler and C(admin.conf),
-    each by its name, when 60 days or less are left (a third of a shorter life), and restarts each component with
-    them. C(super-admin.conf) is not among them and does not come back.
-  - One component after the other, and each only where it was well before (V(CONTROL_PLANE_COMPONENT_UNHEALTHY)); etcd
-    only where every member of it is (V(ETCD_MEMBER_UNHEALTHY)). One control plane of a cluster at a time; after five
-    minutes of another one's turn it fails with V(CONTROL_PLANE_JOIN_BUSY).
-  - Where C(kubeadm) fails, or leaves a certificate that is not good, the files before are put back
-    (V(CONTROL_PLANE_RENEWAL_FAILED)). So are they where a component is not well with its new ones, and it is started
-    with the files before (V(CONTROL_PLANE_RENEWAL_UNDONE)). A run that was killed is done again from the files before.
-  - A CA is never renewed. One that ends within the same time fails the task after everything else was done, with
-    V(CONTROL_PLANE_CA_ENDS); in check mode it is a warning.
-  - A clock before the begin of a certificate or CA fails with V(CONTROL_PLANE_CERTIFICATE_EARLY), files that are
-    missing with V(CONTROL_PLANE_CERTIFICATE_MALFORMED), manifests that are not C(kubeadm)'s with
-    V(CONTROL_PLANE_MANIFEST_MALFORMED), a machine that is not locked to its cluster with V(NODELOCK_NOT_HELD).
+  - Renews the certificates that C(kubeadm) created for the API server, etcd, the controller manager, the scheduler and
+    C(admin.conf), when 60 days or less are left (a third of a shorter lifetime). Each component is restarted with its
+    new certificates. C(super-admin.conf) is not renewed and is not created again.
+  - Components are renewed one after the other. A component is renewed only if it is healthy before
+    (V(CONTROL_PLANE_COMPONENT_UNHEALTHY)), and etcd only if all of its members are (V(ETCD_MEMBER_UNHEALTHY)). Only one
+    control plane of a cluster renews at a time. If another control plane has the turn for five minutes, the module
+    fails with V(CONTROL_PLANE_JOIN_BUSY).
+  - If C(kubeadm) fails, or creates a certificate that is not valid, the previous files are restored and the module
+    fails with V(CONTROL_PLANE_RENEWAL_FAILED). If a component is not healthy with its new certificates, it is started
+    with the previous files and the module fails with V(CONTROL_PLANE_RENEWAL_UNDONE). The run after a killed run starts
+    again from the previous files.
+  - A CA is never renewed. If a CA expires within the same time, the module fails with V(CONTROL_PLANE_CA_ENDS) after
+    everything else was done. In check mode this is a warning.
+  - The module fails with V(CONTROL_PLANE_CERTIFICATE_EARLY) if the clock is before the start of a certificate or CA,
+    and with V(CONTROL_PLANE_CERTIFICATE_MALFORMED) if files are missing. It fails with
+    V(CONTROL_PLANE_MANIFEST_MALFORMED) if the manifests were not written by C(kubeadm), and with V(NODELOCK_NOT_HELD)
+    if the machine is not locked to its cluster.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   at_once:
-    description: Renew all of them, also those that have time left.
+    description: If true, all certificates are renewed, even if they are not due.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -61,28 +64,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 renewed:
-  description: Certificates that were renewed, or in check mode would be, by C(kubeadm)'s names.
+  description: Certificates that were renewed, or in check mode would be renewed, by their C(kubeadm) names.
   returned: success
   type: list
   elements: str
   sample: [apiserver, apiserver-etcd-client]
 certificates:
-  description: All of them, as they are now.
+  description: All certificates in their present state.
   returned: success
   type: list
   elements: dict
   contains:
     name:
-      description: The name by which C(kubeadm) renews it.
+      description: Name of the certificate in C(kubeadm).
       type: str
     serial:
       description: Serial number, hexadecimal.
       type: str
     expires:
-      description: Until when it is of use, which is the end of its CA where that comes first; ISO 8601.
+      description: End of the certificate, or of its CA if the CA ends first, ISO 8601.
       type: str
     renews:
-      description: From when on it is due.
+      description: Time from which the certificate is due, ISO 8601.
       type: str
   sample:
     - name: apiserver
@@ -90,12 +93,12 @@ certificates:
       expires: "2027-11-21T12:00:00+00:00"
       renews: "2027-09-22T12:00:00+00:00"
 expires:
-  description: When the first of them ends.
+  description: Time at which the first of them expires, ISO 8601.
   returned: success
   type: str
   sample: "2027-11-21T12:00:00+00:00"
 steps:
-  description: What was done, in order; empty when nothing was.
+  description: Steps that were run, in order. Empty if nothing was done.
   returned: success
   type: list
   elements: dict
@@ -104,13 +107,13 @@ steps:
       description: The component; V(files) if no component has to be restarted.
       type: str
     title:
-      description: What a person reads.
+      description: Description of the step.
       type: str
     seconds:
-      description: How long it took.
+      description: Duration of the step in seconds.
       type: float
     changed:
-      description: Whether it changed the machine.
+      description: Whether the step changed the machine.
       type: bool
   sample:
     - name: etcd

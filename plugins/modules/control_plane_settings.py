@@ -7,55 +7,57 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: control_plane_settings
-short_description: Set a site's arguments, authenticators and Pod security on a control plane
+short_description: Set arguments, authenticators and Pod security of a site on a control plane
 version_added: 0.2.0
 description:
-  - Adds arguments to the API server, the controller manager, the scheduler and etcd of this control plane, and takes
-    away those that it added before. Control planes that join later, and upgrades, use the same arguments, because the
+  - Adds arguments to the API server, the controller manager, the scheduler and etcd of this control plane, and removes
+    arguments that it added before. Control planes that join later, and upgrades, use the same arguments, because the
     ConfigMap C(kubeadm-config) contains them.
-  - A program whose arguments change is restarted and waited for. If it is not healthy then, its previous manifest is
-    restored and the module fails with V(CONTROL_PLANE_COMPONENT_UNHEALTHY). One control plane of a cluster at a time;
-    after five minutes of another one's turn it fails with V(CONTROL_PLANE_JOIN_BUSY).
-  - Has the API server authenticate the tokens of other issuers, for example of OpenID Connect. It takes that over
-    without a restart. If it refuses the authenticators, the previous file is restored and the module fails with
-    V(CONFIG_INVALID).
-  - Has the API server enforce a level of Kubernetes' Pod Security Standards, and refuse the externalIPs of Services. A
-    new cluster has this from its first start, and nothing is changed then. Otherwise the API server is restarted; other
-    admission plugins that it has stay. Where it is not healthy afterwards, file and manifest are put back.
-  - Fails with V(ADMISSION_FOREIGN) for an admission configuration of another origin, with V(OPTION_INVALID) for a
-    namespace that there cannot be, and with V(CONTROL_PLANE_MANIFEST_MALFORMED) for a manifest that is not
-    C(kubeadm)'s. A run that was killed is done again.
-  - Fails with V(CONFIG_INVALID) and changes nothing for an argument that decides who gets access to keys, nodes and
-    admission, and for one that C(kubeadm) or this collection sets.
+  - A program is restarted if its arguments change. If it is not healthy afterwards, its previous manifest is restored
+    and the module fails with V(CONTROL_PLANE_COMPONENT_UNHEALTHY). Only one control plane of a cluster is changed at a
+    time. If another control plane has the turn for five minutes, the module fails with V(CONTROL_PLANE_JOIN_BUSY).
+  - Configures the API server to authenticate the tokens of other issuers, for example of OpenID Connect. The API server
+    loads the file without a restart. If it refuses the authenticators, the previous file is restored and the module
+    fails with V(CONFIG_INVALID).
+  - Configures the API server to enforce a level of Kubernetes' Pod Security Standards, and to refuse the externalIPs of
+    Services. A new cluster has these settings from its first start, and then nothing is changed. Otherwise the API
+    server is restarted, and its other admission plugins are kept. If it is not healthy afterwards, the previous file
+    and manifest are restored.
+  - The module fails with V(ADMISSION_FOREIGN) if another program wrote the admission configuration, and with
+    V(OPTION_INVALID) for a name that is not a valid namespace. It fails with V(CONTROL_PLANE_MANIFEST_MALFORMED) if a
+    manifest was not written by C(kubeadm). The next run completes a killed run.
+  - The module fails with V(CONFIG_INVALID), and changes nothing, for an argument that controls access to keys, nodes or
+    admission. The same applies to an argument that C(kubeadm) or this collection sets.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   arguments:
     description:
       - Arguments by name, without leading dashes, for each of C(kube-apiserver), C(kube-controller-manager),
-        C(kube-scheduler) and C(etcd). All that the site adds; without this option the arguments stay as they are.
+        C(kube-scheduler) and C(etcd). These are all arguments that the site adds. If unset, the arguments are not
+        changed.
       - C(feature-gates) is a mapping of names to booleans. C(enable-admission-plugins) is added to the plugins of this
         collection.
     type: dict
   authenticators:
     description:
-      - Entries of the field C(jwt) of an C(AuthenticationConfiguration) of C(apiserver.config.k8s.io/v1). All that the
-        site adds; without this option they stay as they are.
+      - Entries of the field C(jwt) of an C(AuthenticationConfiguration) of C(apiserver.config.k8s.io/v1). These are all
+        entries that the site adds. If unset, the entries are not changed.
       - Each gets rules by which a token is refused if its user or one of its groups begins with C(system:),
         C(attested:) or C(kubeadm:).
     type: list
     elements: dict
   pod_security:
     description:
-      - What the API server enforces on Pods in namespaces without a label of their own; without this option it stays
-        as it is.
-      - V(privileged) enforces nothing, and a user who may create a Pod then controls the machine that it runs on.
+      - Level that the API server enforces on Pods in namespaces without a label of their own. If unset, the level is
+        not changed.
+      - V(privileged) enforces nothing. A user who may create a Pod then controls the machine that the Pod runs on.
     type: str
     choices: [baseline, restricted, privileged]
   exempt_namespaces:
     description:
-      - Namespaces on whose Pods nothing is enforced, beside kube-system. A user who may create Pods there controls
-        every node. Used with O(pod_security).
+      - Namespaces in which nothing is enforced on Pods, in addition to kube-system. A user who may create Pods there
+        controls every node. Used with O(pod_security).
     type: list
     elements: str
     default: []
@@ -72,7 +74,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Keep audit logs for longer, and turn on a feature gate
+- name: Keep audit logs for longer and enable a feature gate
   attested.kubernetes.control_plane_settings:
     arguments:
       kube-apiserver:

@@ -10,12 +10,12 @@ module: etcd_backup
 short_description: Back up etcd into an encrypted file on the admin's machine
 version_added: 0.1.0
 description:
-  - Has the control plane of the task write a verified and encrypted snapshot (M(attested.kubernetes.etcd_snapshot)),
-    fetches the file, and removes the oldest files of the directory.
-  - A file is C(age) encryption over one line of JSON, the manifest, and the snapshot. C(age -d) opens it.
-  - Nothing secret is returned, and nothing is in clear outside of the directory of etcd.
-  - Fails as M(attested.kubernetes.etcd_snapshot) does, with C(BACKUP_OTHER_CLUSTER) where another cluster answers, and
-    with C(BACKUP_DAMAGED) where the file does not arrive whole.
+  - The control plane of the task writes a verified and encrypted snapshot (M(attested.kubernetes.etcd_snapshot)). The
+    module fetches the file and removes the oldest files of the directory.
+  - A backup is one line of JSON (the manifest) and the snapshot, encrypted with C(age). C(age -d) decrypts it.
+  - The module returns no secret. The snapshot is in clear text only in the directory of etcd.
+  - The module fails as M(attested.kubernetes.etcd_snapshot) does. It also fails with C(BACKUP_OTHER_CLUSTER) if another
+    cluster answers, and with C(BACKUP_DAMAGED) if the file is not received completely.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -24,11 +24,12 @@ options:
     type: path
     required: true
   keep:
-    description: How many backups stay in the directory, the newest. Files with other names are left alone.
+    description:
+      - Number of backups to keep in the directory. The oldest are removed. Files with other names are not removed.
     type: int
     default: 7
   recipients:
-    description: Recipients of age, C(age1...), of which each opens the backup.
+    description: Recipients of age, C(age1...). Each of them can decrypt the backup.
     type: list
     elements: str
     required: true
@@ -56,18 +57,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file that was written, or in check mode its pattern.
+  description: The file that was written, or in check mode the pattern of its name.
   returned: success
   type: str
   sample: /srv/prod/backups/etcd-20261125T231500Z.age
 removed:
-  description: The backups that were removed, or would be.
+  description: The backups that were removed, or in check mode would be removed.
   returned: success
   type: list
   elements: str
   sample: [etcd-20261118T231500Z.age]
 manifest:
-  description: What the backup says of itself, as M(attested.kubernetes.etcd_snapshot) returns it; empty in check mode.
+  description: Manifest of the backup, as M(attested.kubernetes.etcd_snapshot) returns it. Empty in check mode.
   returned: success
   type: dict
   sample: {"policy_generation": 3, "revision": 48211}

@@ -7,30 +7,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: etcd_member
-short_description: Take a control plane out of etcd
+short_description: Remove a control plane from etcd
 version_added: 0.1.0
 description:
-  - Removes the member of a control plane that is gone for good, or is to go. Runs on another control plane and asks the
-    member there, over TLS with the certificate that kubeadm made for it; no program is needed.
-  - A member that is gone still counts for the majority. Nothing is changed where too few members answer
-    (V(ETCD_QUORUM_LOST)), where those that answer would be no majority of those that stay (V(ETCD_QUORUM_AT_RISK)), or
-    where the member is the last one (V(ETCD_LAST_MEMBER)). Check mode refuses the same.
-  - Members are added by kubeadm when a control plane joins (M(attested.kubernetes.kubeadm_node)), as learners first.
-  - Fails with V(ETCD_MEMBER_AMBIGUOUS), V(ETCD_UNREACHABLE), or V(ETCD_REFUSED) with etcd's own words.
+  - Removes the etcd member of a control plane that is lost or will be removed. It runs on another control plane and
+    connects to the member there, over TLS with the certificate that kubeadm created for it. No other program is needed.
+  - A lost member still counts for the majority. The module changes nothing and fails with V(ETCD_QUORUM_LOST) if too
+    few members answer. It fails with V(ETCD_QUORUM_AT_RISK) if the answering members would not be a majority of the
+    remaining members. It fails with V(ETCD_LAST_MEMBER) if the member is the last one. Check mode fails in the same
+    cases.
+  - When a control plane joins (M(attested.kubernetes.kubeadm_node)), kubeadm adds its member, first as a learner.
+  - The module also fails with V(ETCD_MEMBER_AMBIGUOUS), with V(ETCD_UNREACHABLE), or with V(ETCD_REFUSED) and the
+    message of etcd.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   name:
-    description: Name of the node, which is its member's name.
+    description: Name of the node, which is also the name of its member.
     type: str
     required: true
   state:
-    description: What the member shall be.
+    description: Desired state of the member.
     type: str
     choices: [absent]
     default: absent
   address:
-    description: Address of the node, by which a member is known that was added and has never started.
+    description: Address of the node. It identifies a member that was added and never started.
     type: str
     default: ""
 extends_documentation_fragment:
@@ -64,56 +66,56 @@ EXAMPLES = r"""
 
 RETURN = r"""
 removed:
-  description: The member that was taken out, or in check mode would be; empty where there was none.
+  description: The member that was removed, or in check mode would be removed. Empty if there was no such member.
   returned: success
   type: dict
   contains:
     id:
-      description: Its number in hexadecimal digits, as etcdctl has it.
+      description: Id of the member in hexadecimal digits, as etcdctl prints it.
       type: str
     name:
-      description: Name of its node; empty while it has never started.
+      description: Name of its node. Empty if the member has never started.
       type: str
     peer_urls:
-      description: Where the other members reach it.
+      description: URLs at which the other members reach this member.
       type: list
       elements: str
     client_urls:
-      description: Where clients reach it.
+      description: URLs at which clients reach this member.
       type: list
       elements: str
     learner:
-      description: Whether it only listens so far, without a vote.
+      description: Whether the member is a learner, which does not vote.
       type: bool
     healthy:
-      description: Whether it answered and could read from a majority.
+      description: Whether the member answered and could read from a majority.
       type: bool
   sample: {}
 members:
-  description: The members that stay.
+  description: The remaining members.
   returned: success
   type: list
   elements: dict
   contains:
     id:
-      description: Its number in hexadecimal digits, as etcdctl has it.
+      description: Id of the member in hexadecimal digits, as etcdctl prints it.
       type: str
     name:
-      description: Name of its node; empty while it has never started.
+      description: Name of its node. Empty if the member has never started.
       type: str
     peer_urls:
-      description: Where the other members reach it.
+      description: URLs at which the other members reach this member.
       type: list
       elements: str
     client_urls:
-      description: Where clients reach it.
+      description: URLs at which clients reach this member.
       type: list
       elements: str
     learner:
-      description: Whether it only listens so far, without a vote.
+      description: Whether the member is a learner, which does not vote.
       type: bool
     healthy:
-      description: Whether it answered and could read from a majority.
+      description: Whether the member answered and could read from a majority.
       type: bool
   sample:
     - id: 8e9e05c52164694d
@@ -123,12 +125,12 @@ members:
       learner: false
       healthy: true
 healthy:
-  description: How many voting members answered.
+  description: Number of voting members that answered.
   returned: success
   type: int
   sample: 2
 majority:
-  description: How many of the voting members must answer so that etcd writes.
+  description: Number of voting members that must answer so that etcd can write.
   returned: success
   type: int
   sample: 2

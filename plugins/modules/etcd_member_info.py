@@ -10,10 +10,10 @@ module: etcd_member_info
 short_description: Read the members of etcd and their health
 version_added: 0.1.0
 description:
-  - Asks the member of this control plane for the list, and each member how it is, over TLS with the certificate that
-    kubeadm made for it.
-  - A member that does not answer is no failure. Fails with V(ETCD_UNREACHABLE) or V(ETCD_REFUSED) where that of this
-    control plane does not.
+  - Reads the list of members from the member of this control plane, and the health of each member. It connects over TLS
+    with the certificate that kubeadm created.
+  - The module does not fail if another member does not answer. It fails with V(ETCD_UNREACHABLE) or V(ETCD_REFUSED) if
+    the member of this control plane does not answer or refuses the request.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -37,30 +37,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 members:
-  description: All members.
+  description: All members of etcd.
   returned: success
   type: list
   elements: dict
   contains:
     id:
-      description: Its number in hexadecimal digits, as etcdctl has it.
+      description: Id of the member in hexadecimal digits, as etcdctl prints it.
       type: str
     name:
-      description: Name of its node; empty while it has never started.
+      description: Name of its node. Empty if the member has never started.
       type: str
     peer_urls:
-      description: Where the other members reach it.
+      description: URLs at which the other members reach this member.
       type: list
       elements: str
     client_urls:
-      description: Where clients reach it.
+      description: URLs at which clients reach this member.
       type: list
       elements: str
     learner:
-      description: Whether it only listens so far, without a vote.
+      description: Whether the member is a learner, which does not vote.
       type: bool
     healthy:
-      description: Whether it answered and could read from a majority.
+      description: Whether the member answered and could read from a majority.
       type: bool
   sample:
     - id: 8e9e05c52164694d
@@ -70,12 +70,12 @@ members:
       learner: false
       healthy: true
 healthy:
-  description: How many voting members answered.
+  description: Number of voting members that answered.
   returned: success
   type: int
   sample: 2
 majority:
-  description: How many of the voting members must answer so that etcd writes.
+  description: Number of voting members that must answer so that etcd can write.
   returned: success
   type: int
   sample: 2

@@ -10,28 +10,30 @@ module: etcd_restoration
 short_description: Restore etcd on a control plane from a backup on the admin's machine
 version_added: 0.1.0
 description:
-  - Opens the backup on the machine that runs the playbook, compares it with the cluster of the site, and encrypts it
-    again to an identity of this run. Verifies the control plane of the task, seals that identity to the verified state,
-    and sends both. M(attested.kubernetes.etcd_snapshot) restores it there.
-  - The identity of the recovery kit stays on this machine, where the content is in clear in memory only.
-  - The restored cluster has one member. The policy in it may be older than that of the site; until the site's policy is
-    applied (playbook C(policy)), the key service refuses every ticket under an older one.
-  - Fails with C(BACKUP_DAMAGED), C(BACKUP_OTHER_CLUSTER), C(FILE_VERSION_UNKNOWN), C(KIT_KEY_WRONG) or
-    C(KIT_KEY_UNUSABLE), with the reason of the check that refused the machine, with C(ROLE_NOT_REGISTERED) for a
-    worker, and as M(attested.kubernetes.etcd_snapshot) does.
+  - Decrypts the backup on the machine that runs the playbook, compares it with the cluster of the site, and encrypts it
+    again to an age identity of this run. Then it verifies the control plane of the task, seals that identity to the
+    verified state, and sends both. M(attested.kubernetes.etcd_snapshot) restores the backup there.
+  - The identity of the recovery kit stays on the machine that runs the playbook. The content is in clear text only in
+    the memory of this machine.
+  - The restored cluster has one member. Its policy may be older than that of the site. Until the site's policy is
+    applied (playbook C(policy)), the key service refuses every ticket under an older policy.
+  - The module fails with C(BACKUP_DAMAGED), C(BACKUP_OTHER_CLUSTER), C(FILE_VERSION_UNKNOWN), C(KIT_KEY_WRONG) or
+    C(KIT_KEY_UNUSABLE). It fails with the reason of the failed check if the machine is refused, with
+    C(ROLE_NOT_REGISTERED) for a worker, and as M(attested.kubernetes.etcd_snapshot) does.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   backup:
-    description: The file that M(attested.kubernetes.etcd_backup) wrote.
+    description: Path of a file that M(attested.kubernetes.etcd_backup) wrote.
     type: path
     required: true
   identity_file:
-    description: File with identities of age, of which one opens the backup.
+    description: Path of a file with age identities, one of which decrypts the backup.
     type: path
     required: true
   confirm_healthy:
-    description: Lets it replace an etcd that is healthy (C(RESTORE_CLUSTER_HEALTHY)).
+    description:
+      - If true, an etcd that is healthy may be replaced. Otherwise the module fails with C(RESTORE_CLUSTER_HEALTHY).
     type: bool
     default: false
 extends_documentation_fragment:
@@ -44,7 +46,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: It opens the whole backup, verifies the machine, and sends nothing.
+    details: The module decrypts the whole backup and verifies the machine, but sends nothing.
   diff_mode:
     support: none
   idempotent:
@@ -63,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 manifest:
-  description: What the backup says of itself, as M(attested.kubernetes.etcd_snapshot) returns it.
+  description: Manifest of the backup, as M(attested.kubernetes.etcd_snapshot) returns it.
   returned: success
   type: dict
   sample: {"policy_generation": 3, "revision": 48211}

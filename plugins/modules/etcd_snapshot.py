@@ -10,44 +10,47 @@ module: etcd_snapshot
 short_description: Save or restore an encrypted snapshot of etcd on a control plane
 version_added: 0.1.0
 description:
-  - With O(state=saved) saves a snapshot of the etcd member of this control plane, and starts an etcd from it on
-    loopback. Only if that one answers at the revision of the snapshot and holds a Kubernetes cluster, the snapshot is
-    encrypted to recipients of age, with a manifest before it.
-  - With O(state=restored) checks a backup in the same way, stops the static pods of etcd and the API server, makes a
-    one-member cluster of the backup with a raised revision, and starts both.
-  - With O(state=stopped) stops the static pods of etcd and the API server of a control plane that is not part of the
-    restored cluster. It is to be reset and to join again.
-  - The snapshot is in clear in C(/var/lib/etcd) only, next to the data of etcd, and is removed at the end.
+  - With O(state=saved) the module saves a snapshot of the etcd member of this control plane, and starts an etcd from it
+    on loopback. If this etcd answers with the revision of the snapshot and contains a Kubernetes cluster, the module
+    encrypts the snapshot to recipients of age, with a manifest before it.
+  - With O(state=restored) the module checks a backup in the same way, and stops the static pods of etcd and the API
+    server. Then it creates a cluster with one member and a raised revision from the backup, and starts both.
+  - With O(state=stopped) the module stops the static pods of etcd and the API server of a control plane that is not
+    part of the restored cluster. That control plane must be reset and must join again.
+  - The snapshot is in clear text in C(/var/lib/etcd) only, next to the data of etcd, and is removed at the end.
   - Usually called by M(attested.kubernetes.etcd_backup), which fetches the file, and by
     M(attested.kubernetes.etcd_restoration), which sends it.
-  - Needs C(etcd), C(etcdctl) and C(etcdutl), which the bundle installs on control planes, and the Python package
+  - Requires C(etcd), C(etcdctl) and C(etcdutl), which the bundle installs on control planes, and the Python package
     C(pyrage).
-  - Fails with V(ETCD_MEMBER_UNHEALTHY), V(BACKUP_UNPROVEN), V(KIT_KEY_UNUSABLE), V(COMMAND_MISSING) or
-    V(COMMAND_FAILED). A restore also fails with V(RESTORE_CLUSTER_HEALTHY), V(BACKUP_DAMAGED),
+  - The module fails with V(ETCD_MEMBER_UNHEALTHY), V(BACKUP_UNPROVEN), V(KIT_KEY_UNUSABLE), V(COMMAND_MISSING) or
+    V(COMMAND_FAILED). With O(state=restored) it also fails with V(RESTORE_CLUSTER_HEALTHY), V(BACKUP_DAMAGED),
     V(BACKUP_OTHER_CLUSTER), V(KUBELET_NOT_RUNNING) or V(CONTROL_PLANE_COMPONENT_UNHEALTHY).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
-    description: Whether a backup is written, or becomes the data of etcd, or etcd and the API server stop.
+    description:
+      - V(saved) writes a backup, V(restored) replaces the data of etcd with a backup, V(stopped) stops etcd and the API
+        server.
     type: str
     choices: [saved, restored, stopped]
     default: saved
   path:
-    description: The encrypted file. With O(state=saved) its directory exists, and the file is readable by everybody.
+    description:
+      - Path of the encrypted file. With O(state=saved) its directory must exist, and every user can read the file.
     type: path
   recipients:
-    description: Recipients of age, C(age1...), of which each opens the file.
+    description: Recipients of age, C(age1...). Each of them can decrypt the file.
     type: list
     elements: str
   handle:
-    description: Handle of the answer that opens O(sealed), with O(state=restored).
+    description: Handle of the answer whose key opens O(sealed), with O(state=restored).
     type: str
   sealed:
-    description: The identity of age that opens the backup, sealed to this machine, base64.
+    description: The age identity that decrypts the backup, sealed to this machine, base64.
     type: str
   confirm_healthy:
-    description: Lets O(state=restored) replace an etcd that is healthy.
+    description: If true, O(state=restored) may replace an etcd that is healthy.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -77,7 +80,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 manifest:
-  description: What the backup says of itself, also in the file; empty in check mode and with O(state=stopped).
+  description: Manifest of the backup, which the file contains too. Empty in check mode and with O(state=stopped).
   returned: success
   type: dict
   sample:

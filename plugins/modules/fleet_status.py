@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fleet_status
-short_description: Make a table and a report of the status of all nodes
+short_description: Create a table and a report of the status of all nodes
 version_added: 0.2.0
 description:
-  - Takes the results of M(attested.kubernetes.node_status_info) and M(attested.kubernetes.cluster_info), and makes one
-    table of them, on the machine that runs the playbook. It asks no node.
-  - A result that failed is a row of the table and an entry of RV(needed).
+  - Creates one table from the results of M(attested.kubernetes.node_status_info) and
+    M(attested.kubernetes.cluster_info), on the machine that runs the playbook. It connects to no node.
+  - A failed result is a row of the table and an entry of RV(needed).
   - Run it once for all nodes, with C(run_once).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -28,7 +28,7 @@ attributes:
   idempotent:
     support: none
     details:
-      - A report names the time at which it was made, so with O(report) each run writes another one.
+      - A report contains the time of its creation, so with O(report) each run writes another report.
 options:
   nodes:
     description: Results of M(attested.kubernetes.node_status_info) by name of the node.
@@ -39,7 +39,7 @@ options:
     type: dict
     required: true
   control_planes:
-    description: Names of the control planes. One of them that is up is named where the cluster does not answer.
+    description: Names of the control planes. If the cluster does not answer, the result names one of them that is up.
     type: list
     elements: str
     required: true
@@ -49,9 +49,9 @@ options:
     default: ""
   report:
     description:
-      - File for the report, C(.json) for programs or C(.html) for people (one page that loads nothing); with neither
-        ending both are written.
-      - Fails with C(OPTION_INVALID) for a directory.
+      - Path of the report, C(.json) for programs or C(.html) for people (one page that loads nothing). Without one of
+        these endings both files are written.
+      - The module fails with C(OPTION_INVALID) for a directory.
     type: path
 """
 
@@ -76,26 +76,27 @@ EXAMPLES = r"""
 
 RETURN = r"""
 table:
-  description: Rows for a terminal, a header first.
+  description: Rows for a terminal, the header first.
   returned: success
   type: list
   elements: str
   sample: ["NODE         ROLE          PHASE"]
 policy:
   description:
-    - The policy in force and what the API server holds Pods to, as lines; empty where the cluster did not answer.
+    - Lines about the policy in force and the Pod security that the API server enforces. Empty if the cluster did not
+      answer.
   returned: success
   type: list
   elements: str
   sample: ["POLICY generation 7, profiles r650-debian13, 0 revoked, recorded by cp-1: 7"]
 needed:
-  description: What needs a person, as lines under a header; empty where nothing does.
+  description: Lines about what needs an admin, under a header. Empty if nothing does.
   returned: success
   type: list
   elements: str
   sample: []
 reports:
-  description: The files that were written.
+  description: Paths of the files that were written.
   returned: success
   type: list
   elements: str

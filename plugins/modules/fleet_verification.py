@@ -10,11 +10,12 @@ module: fleet_verification
 short_description: Challenge every node over its verification service and report what differs
 version_added: 0.2.0
 description:
-  - Asks the verification services of many nodes at once for evidence over fresh challenges, on the machine that runs
-    the playbook, and judges each answer by the site's policy. It changes nothing on any node and needs no ssh.
-  - Failures that may be temporary are retried for O(wait_seconds). A node that is refused or silent does not fail
-    the task. It is listed in RV(not_verified), and its finding gives the reason.
-  - Evidence is bound to the very connection, so a proxy in between is refused with C(CHANNEL_NOT_BOUND).
+  - Requests evidence over new challenges from the verification services of many nodes at once, on the machine that runs
+    the playbook. Each answer is verified against the site's policy. The module changes nothing on any node and needs no
+    ssh.
+  - Failures that may be temporary are retried for O(wait_seconds). A node that is refused or does not answer does not
+    fail the task. It is listed in RV(not_verified), and its finding gives the reason.
+  - Evidence is bound to its TLS connection, so evidence through a proxy is refused with C(CHANNEL_NOT_BOUND).
   - Run it once for all nodes, with C(run_once).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -27,16 +28,16 @@ attributes:
   check_mode:
     support: full
     details:
-      - The nodes are asked in check mode too; no report is written.
+      - Evidence is requested in check mode too, but no report is written.
   diff_mode:
     support: none
   idempotent:
     support: none
     details:
-      - Each run takes new evidence, so with O(report) each run writes a new report.
+      - Each run requests new evidence, so with O(report) each run writes a new report.
 options:
   nodes:
-    description: Names of the nodes; each is asked at its C(ansible_host).
+    description: Names of the nodes. Each node is reached at its C(ansible_host).
     type: list
     elements: str
     required: true
@@ -45,23 +46,23 @@ options:
     type: int
     default: 9091
   parallel:
-    description: How many nodes are asked at the same time.
+    description: Number of nodes that are asked at the same time.
     type: int
     default: 16
   wait_seconds:
-    description: How long a node that is not there, or has no time, is asked again.
+    description: How long requests to a node that is unreachable or busy are retried, in seconds.
     type: int
     default: 20
   results:
     description:
-      - Results of M(attested.kubernetes.attestation_verification) by node, from a run over ssh. Then no node is asked
-        over the network.
+      - Results of M(attested.kubernetes.attestation_verification) by node, from a run over ssh. If set, no verification
+        service is asked.
     type: dict
   report:
     description:
-      - File for the report, C(.json) for programs or C(.html) for people (one page that loads and runs nothing); with
-        neither ending both are written.
-      - Fails with C(OPTION_INVALID) for a directory.
+      - Path of the report, C(.json) for programs or C(.html) for people (one page that loads and runs nothing). Without
+        one of these endings both files are written.
+      - The module fails with C(OPTION_INVALID) for a directory.
     type: path
 """
 
@@ -93,24 +94,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: What was found, by node; the same as in the JSON report.
+  description: Findings by node, as in the JSON report.
   returned: success
   type: dict
   sample: {"w-1": {"node": "w-1", "outcome": "verified", "over": "service", "profile": "r650-debian13"}}
 table:
-  description: Rows for a terminal, a header first, what needs a person next.
+  description: Rows for a terminal. The header comes first, then the nodes that need an admin.
   returned: success
   type: list
   elements: str
   sample: ["NODE             ROLE          RESULT"]
 not_verified:
-  description: Names of the nodes that are refused or did not answer.
+  description: Names of the nodes that were refused or did not answer.
   returned: success
   type: list
   elements: str
   sample: []
 reports:
-  description: The files that were written.
+  description: Paths of the files that were written.
   returned: success
   type: list
   elements: str

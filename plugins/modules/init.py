@@ -7,32 +7,36 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: init
-short_description: Make a cluster on a machine that has proven itself, over its init service
+short_description: Initialize a cluster on a verified machine over its init service
 version_added: 0.2.0
 description:
-  - Asks the init service of the task's host for evidence, judges it by the site on the machine that runs the playbook,
-    and only then sends the cluster's keys, sealed to the machine in the very state that was judged. It needs no ssh.
-  - Whoever asks proves to be an admin of the cluster by a key under the site's join CA, which is made for this one
-    request and lives in memory only.
-  - The site's signed policy goes along with its profiles and identities, so that other machines can join without
-    anybody having touched the machine over ssh. It is signed as M(attested.kubernetes.attestation_policy) does where no
-    cluster is there yet, and C(cluster.yml) of the site says what was signed. The machine verifies it before it does
-    anything, hands it to its key service and applies it; fails with C(POLICY_SIGNATURE), C(MANIFEST_INVALID) or
-    C(POLICY_ROLLED_BACK), or with C(MESSAGE_TOO_LARGE) where it does not fit into a request.
-  - What the machine does is printed while it happens, a line a task.
-  - A broken connection stops nothing on the machine. The module connects again and follows the same init; so does
-    another run of the task. A request with other options is refused with C(INIT_REQUEST_DIFFERS); one with
-    another policy is the same request, and RV(policy_missing) says where the machine was at work with the one before.
-  - A machine that replaced the founder of the cluster is refused with C(CLUSTER_FOUNDER_GONE).
-  - At the end it writes C(.secrets/admin.kubeconfig) of the site, with the certificate that the machine gave and the
-    admin's own key, which never left this machine. Fails with C(INIT_KUBECONFIG_HOLDS_KEY),
-    C(INIT_KUBECONFIG_MALFORMED), C(INIT_CERTIFICATE_FOREIGN) or C(INIT_CERTIFICATE_UNUSABLE), and writes nothing, where
-    the machine gave something else; with C(CLUSTER_ID_MISMATCH) where it speaks of another cluster.
-  - Where that kubeconfig is there, by the admin's own key, for O(cluster_name), and a quarter of the life of its
-    certificate is left, no machine is asked and nothing changes. A certificate that is due cannot be renewed this way,
-    because a machine that is a node has no init service any more; the playbook C(attested.kubernetes.kubeconfig) does.
-  - Fails with the reason of the check that refused, with that of the machine's own step, C(SITE_VAULT),
-    C(SITE_SECRETS_INCOMPLETE), C(ROLE_NOT_REGISTERED), or C(PEER_UNREACHABLE) if no init service listens.
+  - Requests evidence from the init service of the task's host, and verifies it against the site on the machine that
+    runs the playbook. Then it sends the cluster's keys, sealed to the machine in the verified state. It needs no ssh.
+  - The module authenticates as an admin of the cluster with a certificate of the site's join CA. Its key is created for
+    this request and is in memory only.
+  - The module also sends the site's signed policy with its profiles and identities, so that other machines can join
+    before the machine is reached over ssh. It is signed as M(attested.kubernetes.attestation_policy) does without a
+    cluster, and recorded in C(cluster.yml) of the site. The machine verifies the policy before it does anything else,
+    sends it to its key service and applies it.
+  - The module fails with C(POLICY_SIGNATURE), C(MANIFEST_INVALID) or C(POLICY_ROLLED_BACK) if the machine refuses the
+    policy, and with C(MESSAGE_TOO_LARGE) if the policy is too large for a request.
+  - The module prints one line for each task of the machine while the task runs.
+  - A broken connection does not stop the machine. The module connects again and follows the same init, and so does
+    another run of the task. A request with other options is refused with C(INIT_REQUEST_DIFFERS). A request with
+    another policy is the same request, and RV(policy_missing) is true if the machine had started with the earlier
+    policy.
+  - A machine that replaces the founder of the cluster is refused with C(CLUSTER_FOUNDER_GONE).
+  - At the end the module writes C(.secrets/admin.kubeconfig) of the site, with the certificate that the machine signed
+    and the admin's own key, which never leaves the machine that runs the playbook. If the machine returned something
+    else, nothing is written. The module then fails with C(INIT_KUBECONFIG_HOLDS_KEY), C(INIT_KUBECONFIG_MALFORMED),
+    C(INIT_CERTIFICATE_FOREIGN) or C(INIT_CERTIFICATE_UNUSABLE), or with C(CLUSTER_ID_MISMATCH) if the answer is about
+    another cluster.
+  - If the kubeconfig exists with the admin's own key for O(cluster_name), and a quarter of the lifetime of its
+    certificate is left, the module contacts no machine and changes nothing. This module cannot renew a certificate,
+    because a node has no init service any more. Use the playbook C(attested.kubernetes.kubeconfig).
+  - The module fails with the reason of the failed check or of the failed step of the machine. It also fails with
+    C(SITE_VAULT), C(SITE_SECRETS_INCOMPLETE) or C(ROLE_NOT_REGISTERED), or with C(PEER_UNREACHABLE) if no init service
+    listens.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -44,32 +48,32 @@ attributes:
   check_mode:
     support: partial
     details:
-      - Nobody is asked. It says whether the site, its secrets and its policy are usable and whether a kubeconfig is
-        due, not whether the machine would be accepted.
+      - The machine is not contacted. Check mode reports whether the site, its secrets and its policy are usable and
+        whether a kubeconfig is due. It does not report whether the machine would be accepted.
   diff_mode:
     support: none
   idempotent:
     support: full
 options:
   cluster_name:
-    description: Name of the cluster, of the machine's request and in the kubeconfig.
+    description: Name of the cluster, as in the machine's request and in the kubeconfig.
     type: str
     required: true
   kubernetes_version:
-    description: The version of Kubernetes; the machine's bundle must have it.
+    description: Version of Kubernetes. The bundle of the machine must have this version.
     type: str
     required: true
   service_subnet:
-    description: Addresses of the cluster's Services.
+    description: Network of the cluster's Services, in CIDR notation.
     type: str
     default: 10.96.0.0/16
   extra_sans:
-    description: More names and addresses for the API server's certificate, beside those that the machine has.
+    description: Names and addresses for the API server's certificate, in addition to those of the machine.
     type: list
     elements: str
     default: []
   server:
-    description: Where the API server is reached, as C(host:port), in the kubeconfig.
+    description: Address of the API server in the kubeconfig, as C(host:port).
     type: str
     required: true
   tls_server_name:
@@ -77,23 +81,24 @@ options:
     type: str
     required: true
   exceptions:
-    description: Profiles that count for a few nodes until they end, as in M(attested.kubernetes.attestation_policy).
+    description:
+      - Profiles that are valid for a few nodes until a given time, as in M(attested.kubernetes.attestation_policy).
     type: list
     elements: dict
     default: []
   send_policy:
-    description: Whether to send the signed policy. If not, apply it afterwards with the playbook C(policy).
+    description: If true, the signed policy is sent. Otherwise apply it afterwards with the playbook C(policy).
     type: bool
     default: true
   port:
-    description: Port of the init service; it is asked at the host's C(ansible_host).
+    description: Port of the init service at the host's C(ansible_host).
     type: int
     default: 9000
   wait_seconds:
     description:
-      - How long a machine may be silent, from the first try or from the last new thing that it said, while it is asked
-        again with growing pauses. The whole of it ends after an hour.
-      - A single task of the machine may be silent for longer, as long as the connection lasts.
+      - How long the machine may send nothing new, in seconds, from the first attempt or from its last new message.
+        Requests are repeated with growing pauses meanwhile. The module stops waiting after an hour.
+      - A single task of the machine may take longer, as long as the connection lasts.
     type: int
     default: 120
 """
@@ -148,60 +153,61 @@ cluster_id:
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 path:
-  description: The admin's kubeconfig.
+  description: Path of the admin's kubeconfig.
   returned: success
   type: str
   sample: /srv/sites/prod/.secrets/admin.kubeconfig
 profile:
   description: The profile that the machine matches.
-  returned: when the machine was asked
+  returned: if the machine was contacted
   type: str
   sample: r650-debian13
 posture:
-  description: How far its evidence reaches.
-  returned: when the machine was asked
+  description: How far the evidence of the profile reaches.
+  returned: if the machine was contacted
   type: str
   sample: boot
 ek_sha256:
-  description: The machine's endorsement key.
-  returned: when the machine was asked
+  description: SHA-256 of the machine's endorsement key.
+  returned: if the machine was contacted
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 policy_generation:
-  description: The generation of the policy that came along and is in force, 0 where none did.
-  returned: when the machine was asked
+  description: Generation of the policy that was sent and is in force, 0 if none was sent.
+  returned: if the machine was contacted
   type: int
   sample: 1
 policy_missing:
-  description: Whether the machine made its cluster without the policy that was sent, which is to be applied over ssh.
-  returned: when the machine was asked
+  description:
+    - Whether the machine initialized its cluster without the policy that was sent. Apply the policy over ssh then.
+  returned: if the machine was contacted
   type: bool
   sample: false
 steps:
-  description: The stages of the machine's work with their seconds.
-  returned: when the machine was asked
+  description: Stages of the machine's work with their seconds.
+  returned: if the machine was contacted
   type: list
   elements: dict
   sample: [{"name": "Make the cluster", "seconds": 61.2, "changed": true}]
 tasks:
-  description: The same by task.
-  returned: when the machine was asked
+  description: Tasks of these stages with their seconds.
+  returned: if the machine was contacted
   type: list
   elements: dict
   sample: [{"stage": "Make the cluster", "task": "Control plane", "seconds": 58.1}]
 stage:
   description: The stage in which the machine failed.
-  returned: failure of a step of the machine
+  returned: if a step of the machine failed
   type: str
   sample: Make the cluster
 task:
   description: The task in which the machine failed.
-  returned: failure of a step of the machine
+  returned: if a step of the machine failed
   type: str
   sample: Control plane
 log:
-  description: The last lines of that task, without secrets.
-  returned: failure of a step of the machine
+  description: Last lines of the failed task, without secrets.
+  returned: if a step of the machine failed
   type: list
   elements: str
   sample: ["no space left on device"]

@@ -7,32 +7,34 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: join_ticket
-short_description: Fetch a ticket by proving what this machine is and has booted
+short_description: Fetch a ticket with evidence of what this machine is and has booted
 version_added: 0.1.0
 description:
-  - Asks the join services of the cluster, one after the other, until one answers. It checks that the service is
-    certified by the pinned join CA, answers its challenge, and sends evidence that is bound to this very exchange.
-  - The ticket is kept in memory, readable for root only, behind a handle; no secret of it is ever returned.
-  - M(attested.kubernetes.kubeadm_node) does this by itself; use this module where something has to happen in between.
-  - Before the machine is locked this may be repeated at will.
+  - Sends requests to the join services of the cluster, one after the other, until one answers. The module verifies that
+    the pinned join CA certified the service, answers its challenge, and sends evidence that is bound to this exchange.
+  - The ticket is stored in memory behind a handle, readable by root only. The module never returns a secret of the
+    ticket.
+  - M(attested.kubernetes.kubeadm_node) fetches a ticket itself. Use this module if other tasks must run between the
+    ticket and the join.
+  - The module can be repeated until the machine is locked.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
-    description: V(present) fetches a ticket, V(absent) forgets the one behind O(handle).
+    description: V(present) fetches a ticket, V(absent) deletes the ticket of O(handle).
     type: str
     choices: [present, absent]
     default: present
   handle:
-    description: Handle of the ticket to forget; one that is unknown changes nothing.
+    description: Handle of the ticket to delete. An unknown handle changes nothing.
     type: str
   role:
-    description: What the machine asks to become; its identity must say the same.
+    description: Requested role. The identity of the machine must have the same role.
     type: str
     choices: [control-plane, worker]
     default: worker
   wait_seconds:
-    description: How long to ask again for a ticket that cannot be had yet.
+    description: How long requests are retried while no ticket is available, in seconds.
     type: int
     default: 0
 extends_documentation_fragment:
@@ -46,7 +48,7 @@ attributes:
   idempotent:
     support: partial
     details:
-      - Each fetch counts as a change, though the service answers the same key of the same machine with the same ticket.
+      - Each fetch counts as a change, although the service sends the same ticket for the same key of the same machine.
 """
 
 EXAMPLES = r"""
@@ -67,22 +69,22 @@ EXAMPLES = r"""
 
 RETURN = r"""
 handle:
-  description: What to give to M(attested.kubernetes.kubeadm_node) in this boot.
+  description: Handle for M(attested.kubernetes.kubeadm_node), valid in this boot.
   returned: when O(state=present) and not in check mode
   type: str
   sample: 3f2504e04f8911d39a0c0305e82c3301
 node_name:
-  description: The name that the machine's identity has.
+  description: Node name in the machine's identity.
   returned: when O(state=present) and not in check mode
   type: str
   sample: w-1
 role:
-  description: What the identity may become.
+  description: Role in the machine's identity.
   returned: when O(state=present) and not in check mode
   type: str
   sample: worker
 expires:
-  description: Until when the ticket is good, ISO 8601.
+  description: Time until which the ticket is valid, ISO 8601.
   returned: when O(state=present) and not in check mode
   type: str
   sample: "2026-11-21T12:15:00+00:00"

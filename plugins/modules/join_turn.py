@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: join_turn
-short_description: Keep control planes from joining for a while
+short_description: Prevent control planes from joining for a while
 version_added: 0.1.0
 description:
-  - Takes the turn by which one control plane joins at a time, or renews it for ten minutes; as long no control plane
-    gets a ticket. One that is not given back ends by itself.
-  - Fails with V(CONTROL_PLANE_JOIN_BUSY) while a control plane joins, and with V(KUBECTL_FAILED), also where somebody
-    else was faster.
+  - Takes or renews, for ten minutes, the turn (a Lease) that lets one control plane join at a time. No control plane
+    gets a ticket meanwhile. A turn that is not released expires.
+  - The module fails with V(CONTROL_PLANE_JOIN_BUSY) while a control plane joins. It fails with V(KUBECTL_FAILED) if
+    kubectl fails or another client took the turn at the same time.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
-    description: Whether to have the turn, or to give it back.
+    description: V(present) takes or renews the turn, V(absent) releases it.
     type: str
     choices: [present, absent]
     default: present
   holder:
-    description: Who has it, shown to machines that have to wait.
+    description: Name of the holder. Machines that wait show it.
     type: str
     required: true
 extends_documentation_fragment:
@@ -36,7 +36,7 @@ attributes:
     support: none
   idempotent:
     support: full
-    details: To have the turn is no change of the cluster; a renewed one is not reported as one.
+    details: Taking the turn does not change the cluster. A renewed turn is not reported as a change.
 """
 
 EXAMPLES = r"""
@@ -44,12 +44,12 @@ EXAMPLES = r"""
   attested.kubernetes.join_turn:
     holder: rotate-encryption-key
 
-- name: Only see whether one joins now
+- name: Check whether a control plane joins now
   attested.kubernetes.join_turn:
     holder: rotate-encryption-key
   check_mode: true
 
-- name: Let them join again
+- name: Let control planes join again
   attested.kubernetes.join_turn:
     state: absent
     holder: rotate-encryption-key

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubeadm_cluster
-short_description: Make this machine the first control plane of a cluster
+short_description: Initialize this machine as the first control plane of a cluster
 version_added: 0.1.0
 description:
-  - Runs C(kubeadm init) phase by phase, without any bootstrap token. The phases that would make one never run, the API
-    server refuses such tokens, and no binding approves certificates automatically.
-  - Completed phases are not repeated. After a failure or a kill the next run continues where the last one stopped.
-  - Needs the machine locked to its cluster (V(NODELOCK_NOT_HELD)) and installed by C(attested.kubernetes.prepare).
-  - A phase that fails or hangs ends with V(KUBEADM_PHASE_FAILED), and a failed one shows the last lines of kubeadm.
-  - Secrets are encrypted in etcd with a key that is made once, in C(/etc/kubernetes/attested/encryption.yaml), and
-    never overwritten. A file there that would not encrypt is refused with V(ENCRYPTION_MALFORMED); one that is gone
-    while etcd has data fails with V(ENCRYPTION_KEY_LOST).
-  - Static pods name their images by the digests of the bundle that the machine was prepared with. A list of them that
-    cannot be read fails with V(IMAGE_PINS_MALFORMED).
-  - Of a cluster that is complete nothing is changed; other options than those it was made with give a warning, and so
-    does one whose Secrets lie in clear because it was made before they were encrypted.
+  - Runs C(kubeadm init) phase by phase, without a bootstrap token. Phases that would create a token never run, the API
+    server refuses bootstrap tokens, and no binding approves certificates automatically.
+  - Completed phases are not repeated. After a failure or a kill the next run continues where the last run stopped.
+  - The machine must be locked to its cluster (V(NODELOCK_NOT_HELD)) and prepared by C(attested.kubernetes.prepare).
+  - The module fails with V(KUBEADM_PHASE_FAILED) if a phase fails or hangs. The message contains the last lines of
+    kubeadm if the phase failed.
+  - Secrets are encrypted in etcd. The key is created once, in C(/etc/kubernetes/attested/encryption.yaml), and never
+    overwritten. The module fails with V(ENCRYPTION_MALFORMED) if the file would not encrypt, and with
+    V(ENCRYPTION_KEY_LOST) if the file is missing while etcd has data.
+  - Static pods name their images by the digests of the bundle that the machine was prepared with. The module fails with
+    V(IMAGE_PINS_MALFORMED) if the list of digests cannot be read.
+  - A complete cluster is not changed. The module warns if the options differ from those of the cluster's
+    initialization. It also warns if Secrets are in clear because the cluster was initialized before Secrets were
+    encrypted.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -31,8 +33,8 @@ options:
     required: true
   kubernetes_version:
     description:
-      - Minor (V(1.35)) or full version (V(1.35.4)) of Kubernetes.
-      - The installed kubeadm must be of it, or the module fails with V(RELEASE_NOT_PREPARED).
+      - Minor version (V(1.35)) or full version (V(1.35.4)) of Kubernetes.
+      - The module fails with V(RELEASE_NOT_PREPARED) if the installed kubeadm has another version.
     type: str
     required: true
   cluster_name:
@@ -40,7 +42,7 @@ options:
     type: str
     required: true
   api_endpoint:
-    description: Name and port by which nodes and admins reach the API server.
+    description: Name and port at which nodes and admins reach the API server.
     type: str
     required: true
   pod_subnet:
@@ -56,45 +58,47 @@ options:
     type: str
     default: cluster.local
   extra_sans:
-    description: Further names and addresses of the API server.
+    description: Additional names and addresses in the API server's certificate.
     type: list
     elements: str
     default: []
   unmanaged_conntrack:
     description:
-      - Keep kube-proxy from setting the limits of connection tracking.
-      - For test beds whose nodes may not change them.
+      - If true, kube-proxy does not set the limits of connection tracking.
+      - For test beds whose nodes must not change these limits.
     type: bool
     default: false
   kube_proxy:
     description:
-      - Install kube-proxy. Without it the network of the Pods has to bring Services itself.
-      - Counts when the cluster is made.
+      - If true, kube-proxy is installed. Otherwise the network plugin of the Pods must implement Services.
+      - Used only when the cluster is initialized.
     type: bool
     default: true
   kubelet_serving_certificates:
     description:
-      - Let kubelets ask the cluster for the certificate that they serve with, which the key service decides about, and
-        let API servers demand one. Without it these certificates are self-signed and not verified.
-      - Certificates that the controller manager signs are good for 72 hours then, those of other requests too.
-      - Counts when the cluster is made, for all of its nodes.
+      - If true, kubelets request their serving certificates from the cluster, the key service decides about these
+        requests, and API servers require such a certificate. If false, serving certificates are self-signed and not
+        verified.
+      - If true, all certificates that the controller manager signs are valid for 72 hours, including those of other
+        requests.
+      - Used only when the cluster is initialized, for all nodes of the cluster.
     type: bool
     default: true
   pod_security:
     description:
-      - What Pods are held to where their namespace has no label of its own, a level of Kubernetes' Pod Security
-        Standards. V(privileged) holds them to nothing.
-      - Of a cluster that is complete M(attested.kubernetes.control_plane_settings) changes it.
+      - Level of Kubernetes' Pod Security Standards that is enforced on Pods in namespaces without a label of their own.
+        V(privileged) enforces nothing.
+      - In a complete cluster, change the level with M(attested.kubernetes.control_plane_settings).
     type: str
     choices: [baseline, restricted, privileged]
     default: baseline
   exempt_namespaces:
-    description: Namespaces whose Pods are held to nothing, beside kube-system.
+    description: Namespaces in which nothing is enforced on Pods, in addition to kube-system.
     type: list
     elements: str
     default: []
   until:
-    description: Stop after this phase; without it all phases run.
+    description: Stop after this phase. If unset, all phases run.
     type: str
     choices:
       - preflight
@@ -113,11 +117,12 @@ options:
       - super-admin
   admin_certificate_request:
     description:
-      - Certificate request (PEM) of an admin, whose key never leaves the admin's machine.
-      - Of the request only the common name counts; one that begins with V(system:) fails with V(ADMIN_REQUEST_INVALID).
+      - Certificate request (PEM) of an admin. Its private key never leaves the admin's machine.
+      - Only the public key and the common name are taken from the request. The module fails with
+        V(ADMIN_REQUEST_INVALID) if the name begins with V(system:).
     type: str
   admin_certificate_hours:
-    description: How long the admin's certificate is good.
+    description: Lifetime of the admin's certificate in hours.
     type: int
     default: 24
 extends_documentation_fragment:
@@ -176,7 +181,7 @@ kubernetes_version:
   type: str
   sample: 1.35.4
 steps:
-  description: What was done, in order; empty when nothing was.
+  description: Steps that were run, in order. Empty if nothing was done.
   returned: success
   type: list
   elements: dict
@@ -185,13 +190,13 @@ steps:
       description: Short name of the step.
       type: str
     title:
-      description: What a person reads.
+      description: Description of the step.
       type: str
     seconds:
-      description: How long it took.
+      description: Duration of the step in seconds.
       type: float
     changed:
-      description: Whether it changed the machine.
+      description: Whether the step changed the machine.
       type: bool
   sample: [{name: certs, title: "Make the cluster's certificates", seconds: 1.2, changed: true}]
 cluster_ca:
@@ -201,7 +206,7 @@ cluster_ca:
   sample: "-----BEGIN CERTIFICATE-----..."
 admin_certificate:
   description: The admin's client certificate, PEM.
-  returned: when complete and a request was given
+  returned: when complete and with O(admin_certificate_request)
   type: str
   sample: "-----BEGIN CERTIFICATE-----..."
 """

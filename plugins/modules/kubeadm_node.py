@@ -7,75 +7,80 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubeadm_node
-short_description: Turn this machine into a worker or a further control plane, or make it fresh again
+short_description: Join this machine as a worker or a further control plane, or reset it
 version_added: 0.1.0
 description:
-  - V(joined) does what is left of one node's way, in its order. It fetches a ticket by proving what the machine is and
-    has booted, locks the machine to its cluster, writes the kubelet's credential, runs kubeadm and waits for the Node.
-  - No bootstrap token exists. Whatever stopped an earlier run (a failure, a kill, a reboot), the next one ends where
-    that would have ended; of a node that is up nothing is changed, until its certificate has less than a day left.
-  - A refusal comes back with its reason code; the full story is in the log of the join service.
-  - The ticket of a further control plane also brings the files that control planes share, and what its key service
-    holds. That is sealed to this machine as it was judged before it locks itself, as at init. One control plane joins
-    at a time, the others wait.
-  - A ticket for another Kubernetes version than kubeadm and kubelet of the machine have fails with
-    V(RELEASE_NOT_PREPARED), and nothing is changed.
-  - V(absent) takes Kubernetes off the machine and destroys the node's keys. The lock stays until the machine is reset.
-    With O(state_disk) the disk is closed and its headers, key slots and end are overwritten, so nothing on it opens any
-    more; a disk of others is refused.
+  - V(joined) runs the steps that are left for the node, in their order. The machine fetches a ticket with its evidence
+    and is locked to its cluster. Then the module writes the kubelet's credential, runs kubeadm and waits for the Node.
+  - There is no bootstrap token. After a failure, a kill or a reboot, the next run continues and gives the same result.
+    A node that is up is not changed until its certificate has less than a day left.
+  - A refusal has its reason code. The log of the join service has the details.
+  - The ticket of a further control plane also contains the files that control planes share, and the keys of the key
+    service. These keys are sealed to the verified state of the machine before it is locked, as at init. Only one
+    control plane joins at a time. The others wait.
+  - The module fails with V(RELEASE_NOT_PREPARED), and changes nothing, if the ticket names another Kubernetes version
+    than that of the installed kubeadm and kubelet.
+  - V(absent) removes Kubernetes from the machine and destroys the node's keys. The machine stays locked until it is
+    reset. With O(state_disk) the disk is closed, and its headers, key slots and end are overwritten, so that no key
+    opens it any more. A disk of another node is refused.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
-    description: What the machine shall be.
+    description: V(joined) makes the machine a node, V(absent) removes Kubernetes and the node's keys.
     type: str
     choices: [joined, absent]
     default: joined
   node_ip:
     description:
-      - Address by which the nodes of the cluster reach this one.
-      - Required for V(joined); anything else than an IP address fails with V(OPTION_INVALID).
+      - Address at which the nodes of the cluster reach this machine.
+      - Required for V(joined). The module fails with V(OPTION_INVALID) if it is not an IP address.
     type: str
     required: false
   role:
     description:
-      - What the machine is to be; its identity must say the same, else the ticket is refused.
-      - The first control plane is made by M(attested.kubernetes.kubeadm_cluster).
+      - Role of the machine. The ticket is refused if its identity has another role.
+      - Use M(attested.kubernetes.kubeadm_cluster) for the first control plane.
     type: str
     choices: [control-plane, worker]
     default: worker
   ticket:
     description:
       - Handle of a ticket that M(attested.kubernetes.join_ticket) fetched in this boot.
-      - Without it the ticket is fetched when one is needed. An unknown handle fails with V(TICKET_HANDLE_UNKNOWN).
+      - If unset, a ticket is fetched when it is needed. The module fails with V(TICKET_HANDLE_UNKNOWN) for an unknown
+        handle.
     type: str
   api_proxy:
     description:
-      - Port of this machine by which the kubelet of a worker reaches the API, as V(127.0.0.1:6444); the role
-        C(api_endpoint) installs what listens there. The certificate must still be for the endpoint's name.
-      - Takes effect with the next ticket. Without it the kubelet dials the endpoint that the ticket names.
-      - Fails with V(OPTION_INVALID) if it is not on loopback, or if nothing was installed there.
+      - Local address at which the kubelet of a worker reaches the API, for example V(127.0.0.1:6444). The role
+        C(api_endpoint) installs the proxy at this address. The API server's certificate must still be for the name of
+        the endpoint.
+      - Used from the next ticket on. If unset, the kubelet connects to the endpoint that the ticket names.
+      - The module fails with V(OPTION_INVALID) if the address is not on loopback, or if no proxy was installed there.
     type: str
   state_disk:
     description:
-      - The state disk of a worker, by its path below C(/dev/disk/by-id). It is formatted at the first
-        join alone and opened at each boot, with the ticket's key, before the machine is locked; see
-        M(attested.kubernetes.state_disk), whose reason codes it fails with.
-      - Its volume takes the place of C(/var/lib/kubelet), which has to be empty before (V(STATE_DISK_HIDES_DATA)). A
-        machine that became a node without it fails with V(STATE_DISK_TOO_LATE), a control plane with
-        V(STATE_DISK_OPTION).
-      - Without it no disk is touched, and the key in the ticket is discarded.
+      - Path of the state disk of a worker, below C(/dev/disk/by-id). The disk is formatted at the first join only. It
+        is opened at each boot with the key of the ticket, before the machine is locked. The module fails with the
+        reason codes of M(attested.kubernetes.state_disk).
+      - The volume replaces C(/var/lib/kubelet), which must be empty before (V(STATE_DISK_HIDES_DATA)). The module fails
+        with V(STATE_DISK_TOO_LATE) if the machine became a node without the disk, and with V(STATE_DISK_OPTION) for a
+        control plane.
+      - If unset, no disk is used, and the key in the ticket is discarded.
     type: path
   state_disk_erase:
     description:
-      - The last part of O(state_disk), which lets what another one left on the disk go, as long as this machine has not
-        used it. Another name fails with V(STATE_DISK_OPTION).
+      - Last part of O(state_disk). It allows to erase data of another owner, unless this machine has already used the
+        disk. The module fails with V(STATE_DISK_OPTION) for another name.
     type: str
   state_disk_minimum_bytes:
-    description: A disk smaller than this fails with V(STATE_DISK_TOO_SMALL); 16 GiB if absent.
+    description:
+      - Minimum size of the disk; 16 GiB if unset. The module fails with V(STATE_DISK_TOO_SMALL) for a smaller disk.
     type: int
   wait_seconds:
-    description: How long to ask again for a ticket that cannot be had yet, for example while the control plane starts.
+    description:
+      - How long requests are retried while no ticket is available, in seconds, for example while the control plane
+        starts.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -129,13 +134,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 planned:
-  description: What was left to do, as a person reads it.
+  description: Descriptions of the steps that were left to run.
   returned: success
   type: list
   elements: str
   sample: [Fetch the ticket, Lock the machine to its cluster]
 steps:
-  description: What was done, in order; empty when nothing was.
+  description: Steps that were run, in order. Empty if nothing was done.
   returned: success
   type: list
   elements: dict
@@ -144,27 +149,27 @@ steps:
       description: Short name of the step.
       type: str
     title:
-      description: What a person reads.
+      description: Description of the step.
       type: str
     seconds:
-      description: How long it took.
+      description: Duration of the step in seconds.
       type: float
     changed:
-      description: Whether it changed the machine.
+      description: Whether the step changed the machine.
       type: bool
   sample: [{name: certs, title: "Make the cluster's certificates", seconds: 1.2, changed: true}]
 phase:
-  description: How far the machine has come.
+  description: Phase of the machine on its way into the cluster.
   returned: success
   type: str
   sample: Joined
 kubernetes_version:
-  description: Version of Kubernetes that the last ticket named; empty before the first.
+  description: Version of Kubernetes that the last ticket named. Empty before the first ticket.
   returned: when O(state=joined)
   type: str
   sample: 1.35.4
 reboot_required:
-  description: Whether the machine is still locked, so that it must be reset before it can join again.
+  description: Whether the machine is still locked. It must then be reset before it can join again.
   returned: when O(state=absent)
   type: bool
   sample: true

@@ -10,12 +10,13 @@ module: kubelet_authorities
 short_description: Renew the certificate of this node's kubelet and the CAs that it trusts
 version_added: 0.1.0
 description:
-  - Asks a join service for a new certificate of the kubelet with fresh evidence, as C(attested renew --now) does, and
-    installs the cluster CAs of that ticket too, so that the kubelet trusts both while they are replaced. The kubelet is
-    restarted; the Pods of the node are not.
-  - On a control plane, whose CAs a rotation writes itself, only the certificate is taken.
-  - Fails as a renewal does, with V(NODELOCK_NOT_HELD), V(KUBELET_CREDENTIAL_MISSING), V(KUBELET_CREDENTIAL_REFUSED),
-    V(KUBELET_NOT_RUNNING) or what the join services refuse; the kubelet then keeps its certificate and CAs.
+  - Requests a new kubelet certificate from a join service with new evidence, as C(attested renew --now) does. It also
+    installs the cluster CAs of that ticket, so that the kubelet trusts the old and the new CA during a rotation. The
+    kubelet is restarted. The Pods of the node keep running.
+  - On a control plane only the certificate is installed, because a rotation writes the CAs there.
+  - The module fails as a renewal does, with V(NODELOCK_NOT_HELD), V(KUBELET_CREDENTIAL_MISSING),
+    V(KUBELET_CREDENTIAL_REFUSED), V(KUBELET_NOT_RUNNING) or the reason of a join service. The kubelet then keeps its
+    certificate and CAs.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -29,32 +30,33 @@ attributes:
   idempotent:
     support: none
     details:
-      - Each run takes a ticket; M(attested.kubernetes.rotation) says whose kubelets need one.
+      - Each run fetches a ticket. The result of M(attested.kubernetes.rotation) lists the nodes whose kubelets need
+        one.
 """
 
 EXAMPLES = r"""
-- name: Take a ticket of the control planes as they are now
+- name: Renew the certificate and the trusted CAs of the kubelet
   attested.kubernetes.kubelet_authorities:
   when: inventory_hostname in rotation.kubelets
 
-- name: Only see that it would
+- name: Check the renewal without a change
   attested.kubernetes.kubelet_authorities:
   check_mode: true
 
-- name: Do so with another configuration of the node
+- name: Renew with another configuration of the node
   attested.kubernetes.kubelet_authorities:
     node_config: /etc/attested/node.yml
 """
 
 RETURN = r"""
 serial:
-  description: Serial number of the kubelet"s certificate, hexadecimal.
-  returned: when it was renewed
+  description: Serial number of the kubelet's certificate, hexadecimal.
+  returned: if the certificate was renewed
   type: str
   sample: 542e27e84c1a5982
 expires:
-  description: Until when it is good, ISO 8601.
-  returned: when it was renewed
+  description: Time until which the certificate is valid, ISO 8601.
+  returned: if the certificate was renewed
   type: str
   sample: "2026-11-25T12:00:00+00:00"
 """

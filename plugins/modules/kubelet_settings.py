@@ -7,22 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubelet_settings
-short_description: Add a site's settings to the kubelet's configuration
+short_description: Add settings of a site to the kubelet's configuration
 version_added: 0.1.0
 description:
   - Writes C(/etc/attested/kubelet.d/50-site.conf), which the kubelet merges over the configuration that C(kubeadm)
     wrote, and the kubelet's unit files.
-  - A kubelet that runs is restarted if a file changed; its Pods keep running. If it is not healthy then, all files
-    are put back, it is restarted again, and the module fails with V(KUBERNETES_NOT_HEALTHY).
-  - Fails with V(CONFIG_INVALID) and changes nothing for a field that this collection sets itself.
+  - A running kubelet is restarted if a file changed, and its Pods keep running. If the kubelet is not healthy
+    afterwards, all previous files are restored, the kubelet is restarted again, and the module fails with
+    V(KUBERNETES_NOT_HEALTHY).
+  - The module fails with V(CONFIG_INVALID), and changes nothing, for a field that this collection sets itself.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   configuration:
     description:
       - Fields of a C(KubeletConfiguration) of C(kubelet.config.k8s.io/v1beta1).
-      - Refused are fields that set which clients the kubelet trusts or what it starts without the API server, such as
-        C(authentication), C(authorization), C(staticPodPath), C(rotateCertificates) and C(readOnlyPort).
+      - The module refuses fields that set which clients the kubelet trusts or what it starts without the API server.
+        Examples are C(authentication), C(authorization), C(staticPodPath), C(rotateCertificates) and C(readOnlyPort).
     type: dict
     default: {}
   units:
@@ -32,15 +33,15 @@ options:
     default: []
     suboptions:
       path:
-        description: Absolute path.
+        description: Absolute path of the unit file.
         type: path
         required: true
       content:
-        description: Content.
+        description: Content of the unit file.
         type: str
         required: true
   wait_seconds:
-    description: How long to wait for a healthy kubelet, and again after the files were put back.
+    description: How long to wait for a healthy kubelet, in seconds, and again after the previous files were restored.
     type: int
     default: 120
 extends_documentation_fragment:
@@ -55,7 +56,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Reserve memory for the system, and evict earlier
+- name: Reserve memory for the system and evict earlier
   attested.kubernetes.kubelet_settings:
     configuration:
       systemReserved: {memory: 1Gi}
@@ -70,13 +71,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 written:
-  description: The files that were written, or in check mode would be.
+  description: The files that were written, or in check mode would be written.
   returned: success
   type: list
   elements: str
   sample: [/etc/attested/kubelet.d/50-site.conf]
 restarted:
-  description: Whether the kubelet was restarted, or in check mode would be.
+  description: Whether the kubelet was restarted, or in check mode would be restarted.
   returned: success
   type: bool
   sample: true

@@ -10,42 +10,43 @@ module: kubernetes_components
 short_description: Install Kubernetes programs and images from a bundle
 version_added: 0.1.0
 description:
-  - Makes the programs and container images of this node those of a bundle, for its machine type and O(role).
-  - First everything that has to be read is verified against the manifest, then each program is replaced by one
-    rename, then missing images are imported into containerd. A run that was cut off is continued by the next.
-  - The programs of each bundle are kept in a directory of their release, C(/opt/attested/releases), and the installed
-    file is a hard link of it, or a copy on another file system. A release is removed when it is not installed and no
-    process, unit or link refers to it.
+  - Installs the programs and container images of a bundle on this node, for its machine type and O(role).
+  - All files that are needed are first verified against the manifest. Then each program is replaced by one rename, and
+    missing images are imported into containerd. The next run continues an interrupted run.
+  - The programs of each bundle are stored in a directory of their release, C(/opt/attested/releases). The installed
+    file is a hard link to the stored file, or a copy on another file system. A release is removed if it is not
+    installed and no process, unit or link refers to it.
   - On a member of a cluster (C(/etc/kubernetes/kubelet.conf) exists) only the release and the images are added. No
     installed program is replaced.
-  - Needs nothing but the bundle directory, however it came to the node.
+  - The module needs only the bundle directory on the node. How the directory was copied there does not matter.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   bundle:
     description:
       - Directory of the bundle on this node.
-      - Without a manifest, or without a file that is needed, the module fails with V(BUNDLE_INCOMPLETE).
+      - The module fails with V(BUNDLE_INCOMPLETE) if the manifest or a required file is missing.
     type: path
     required: true
   role:
-    description: What kind of node this is; a worker gets no programs and images that only control planes need.
+    description: Role of the node. A worker gets no programs and images that only control planes need.
     type: str
     choices: [control_plane, worker]
     required: true
   manifest_sha256:
     description:
-      - SHA-256 of the manifest of the bundle that is meant; any other fails with V(BUNDLE_HASH_MISMATCH).
-      - Set it wherever others could write to the directory.
+      - Expected SHA-256 of the bundle's manifest. The module fails with V(BUNDLE_HASH_MISMATCH) for another manifest.
+      - Set it if other users or machines could write to the directory.
     type: str
   containerd:
-    description: Whether containerd is part of what is installed, or the node has that of its distribution.
+    description: If true, containerd of the bundle is installed. Otherwise the node uses containerd of its distribution.
     type: str
     choices: [bundle, distribution]
     default: bundle
   only:
     description:
-      - Install V(programs) or import V(images) only. Images are imported into a containerd that runs.
+      - If set, the module only installs V(programs) or only imports V(images). Images are imported into a running
+        containerd.
     type: str
     choices: [programs, images]
 extends_documentation_fragment:
@@ -91,7 +92,7 @@ release:
   type: str
   sample: 9f2c1d5e9f2c
 waiting:
-  description: Programs of a member that differ from the release and were not replaced.
+  description: Programs of a member of a cluster that differ from the release and were not replaced.
   returned: success
   type: list
   elements: str
@@ -108,7 +109,7 @@ installed:
   elements: str
   sample: [/usr/local/bin/kubelet]
 imported:
-  description: References of the images that were missing or different.
+  description: References of images that were missing or different, and were imported.
   returned: success
   type: list
   elements: str

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubernetes_components_info
-short_description: Say what of a bundle this node still needs
+short_description: List the files of a bundle that this node still needs
 version_added: 0.1.0
 description:
-  - Compares this node with the manifest of a bundle, of which nothing has to be on the node yet.
+  - Compares this node with the manifest of a bundle. No other file of the bundle has to be on the node.
   - Names the stored files that a run of M(attested.kubernetes.kubernetes_components) and
     M(attested.kubernetes.node_runtime) would read, so that only these have to be delivered.
 author:
@@ -24,20 +24,20 @@ options:
     type: str
     required: true
   role:
-    description: What kind of node this is.
+    description: Role of the node.
     type: str
     choices: [control_plane, worker]
     required: true
   store:
-    description: Directory on this node where files of the bundle may already lie.
+    description: Directory on this node that may already contain files of the bundle.
     type: path
     default: /var/lib/attested/bundle
   runtime_path:
-    description: Where the node's virtual environment is.
+    description: Path of the node's virtual environment.
     type: path
     default: /opt/attested/venv
   containerd:
-    description: Whether containerd is part of what is installed, or the node has that of its distribution.
+    description: If true, containerd of the bundle is installed. Otherwise the node uses containerd of its distribution.
     type: str
     choices: [bundle, distribution]
     default: bundle
@@ -79,13 +79,13 @@ needed:
   elements: str
   sample: [programs/kubelet-1.35.4-amd64.gz, images/node-1.35.4-amd64.tar]
 missing:
-  description: Those of RV(needed) that do not lie in O(store) either.
+  description: Files of RV(needed) that are not in O(store) either.
   returned: success
   type: list
   elements: str
   sample: [images/node-1.35.4-amd64.tar]
 missing_bytes:
-  description: Size of RV(missing).
+  description: Total size of RV(missing) in bytes.
   returned: success
   type: int
   sample: 47380480
@@ -98,7 +98,7 @@ current:
   returned: success
   type: bool
 member:
-  description: Whether the machine is a member of a cluster, which is prepared and not switched.
+  description: Whether the machine is a member of a cluster. On a member the bundle is prepared, but not switched to.
   returned: success
   type: bool
 release:
@@ -107,7 +107,7 @@ release:
   type: str
   sample: 9f2c1d5e9f2c
 free_bytes:
-  description: Free space where an upgrade writes, of the file system that has least.
+  description: Free bytes for an upgrade, on the file system with the least free space.
   returned: success
   type: int
   sample: 21474836480

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: measurement_profile
-short_description: Write, merge, compute or retire a measurement profile of the site
+short_description: Write, merge, compute or retire a measurement profile of a site
 version_added: 0.1.0
 description:
-  - Writes C(policy/<name>.yml) on the machine that runs the playbook, after parsing every manifest strictly.
-  - The profile is one manifest, several merged into one, or computed from a unified kernel image before its first boot.
-  - A profile of the same name that differs is left alone (C(PROFILE_EXISTS)) unless O(replace) is set.
+  - Writes C(policy/<name>.yml) on the machine that runs the playbook, after strictly parsing every manifest.
+  - The profile is one manifest, several manifests that are merged, or computed from a unified kernel image before its
+    first boot.
+  - The module fails with C(PROFILE_EXISTS) if a different profile of the same name exists, unless O(replace) is set.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -30,53 +31,55 @@ options:
   state:
     description:
       - V(present) writes the profile. Several profiles may be active at once.
-      - V(retired) marks the profile O(name): it accepts no machine, and its name stays known.
-      - V(absent) removes it.
+      - V(retired) marks the profile O(name) as retired. It then accepts no machine, and its name stays known.
+      - V(absent) removes the profile.
     type: str
     choices: [absent, present, retired]
     default: present
   name:
-    description: Name of the profile; needed with O(manifests), O(image), V(retired) and V(absent).
+    description: Name of the profile. Required with O(manifests), O(image), V(retired) and V(absent).
     type: str
   manifest:
-    description: The manifest as YAML.
+    description: Manifest of the profile as YAML.
     type: str
   manifests:
     description:
       - Manifests of several reference machines, merged into one profile that accepts each of them.
-      - Values mix, register by register. Fails with C(PROFILES_UNLIKE) where they hold different registers.
+      - The values are merged for each register separately. The module fails with C(PROFILES_UNLIKE) if the manifests
+        have different registers.
     type: list
     elements: str
   image:
     description:
-      - A unified kernel image on the machine that runs the playbook, from which registers 4, 9 and 11 are computed.
-      - Fails with C(IMAGE_MALFORMED), C(FILE_UNUSABLE) or, for a register that cannot be known without a boot,
-        C(PREDICTION_INCOMPLETE).
+      - Path of a unified kernel image on the machine that runs the playbook. Registers 4, 9 and 11 are computed from
+        it.
+      - The module fails with C(IMAGE_MALFORMED) or C(FILE_UNUSABLE). It fails with C(PREDICTION_INCOMPLETE) for a
+        register whose value is not known before a boot.
     type: path
   base:
     description:
-      - With O(image), the profile of the site whose other registers, assertions and events are kept.
-      - The profile of machines that boot GRUB, or a kernel alone, without Secure Boot gives registers 0 and 7 as
-        they are before firmware starts a program.
+      - With O(image), name of the profile of the site whose other registers, assertions and events are kept.
+      - If O(base) is for machines that boot GRUB, or a kernel alone, without Secure Boot, registers 0 and 7 are
+        computed as they are before the firmware starts a program.
     type: str
   command_line:
-    description: With O(image), the command line that the kernel gets, if it is not the image's own.
+    description: With O(image), the command line that the kernel gets, if it differs from that of the image.
     type: str
   secure_boot:
-    description: With O(image), whether Secure Boot is on; what O(base) asserts if absent.
+    description: With O(image), whether Secure Boot is on. If unset, the assertion of O(base) is used.
     type: bool
   phases:
-    description: With O(image), the phases that systemd extends until a node joins; C(sysinit), C(ready) if absent.
+    description: With O(image), the phases that systemd extends until a node joins. If unset, C(sysinit) and C(ready).
     type: list
     elements: str
   label:
-    description: What the values are, for example a release; the image's file name if absent with O(image).
+    description: Description of the values, for example a release. If unset with O(image), it is the image's file name.
     type: str
   expires:
-    description: From then on the profile accepts no machine, for example V(2027-01-31T12:00:00Z).
+    description: Time from which the profile accepts no machine, for example V(2027-01-31T12:00:00Z).
     type: str
   replace:
-    description: Replace another profile of the same name.
+    description: If true, replace another profile of the same name.
     type: bool
     default: false
 """
@@ -87,7 +90,7 @@ EXAMPLES = r"""
     site: "{{ inventory_dir }}"
     manifest: "{{ found.profile_manifest }}"
 
-- name: Show how it differs from the site's profile
+- name: Show how a manifest differs from the site's profile
   attested.kubernetes.measurement_profile:
     site: "{{ inventory_dir }}"
     manifest: "{{ found.profile_manifest }}"
@@ -118,7 +121,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file.
+  description: Path of the profile manifest.
   returned: success
   type: str
   sample: /srv/sites/prod/policy/r650-debian13.yml
@@ -128,7 +131,7 @@ name:
   type: str
   sample: r650-debian13
 differences:
-  description: With O(manifests), in which registers the machines differ, and by which events.
+  description: With O(manifests), the registers in which the machines differ, and the events that cause the difference.
   returned: success
   type: list
   elements: str

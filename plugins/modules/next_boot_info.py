@@ -7,21 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: next_boot_info
-short_description: Read what a machine would boot next
+short_description: Read what a machine boots next
 version_added: 0.1.0
 description:
   - Reads what the firmware starts next, from its boot entries and the EFI system partition. A unified kernel image is
-    read whole. Of GRUB the files that it measures are read, which tell whether the next boot is the one of before.
+    read completely. For GRUB the files that it measures are read, which show whether the next boot is the same as the
+    last boot.
   - Reads the unified kernel images on the EFI system partition (below C(/boot/efi), C(/boot) or C(/efi)) and the newest
-    kernel in C(/boot) with its initrd, and returns what they will be measured as.
-  - The machine tells it of itself, so a reboot may depend on it and nothing more.
+    kernel in C(/boot) with its initrd. It returns the values that they will be measured as.
+  - The result is an unverified statement of the machine. Use it only to decide about a reboot.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
 options:
   root:
-    description: The root file system.
+    description: Path of the root file system.
     type: path
     default: /
 """
@@ -31,7 +32,7 @@ EXAMPLES = r"""
   attested.kubernetes.next_boot_info:
   register: found
 
-- name: Find out whether an active profile allows the next boot
+- name: Check whether an active profile allows the next boot
   attested.kubernetes.measurement_profile_info:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -50,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 next_boot:
-  description: What the firmware starts next. C(problem) says why it is not known what it will be measured as.
+  description: What the firmware starts next. C(problem) is the reason if its measurement is not known.
   returned: success
   type: dict
   sample:
@@ -61,7 +62,7 @@ next_boot:
     image: null
     problem: ""
 next_boots:
-  description: Each image, and the newest kernel; hashes are SHA-256, hexadecimal.
+  description: Each unified kernel image and the newest kernel. Hashes are SHA-256, hexadecimal.
   returned: success
   type: list
   elements: dict

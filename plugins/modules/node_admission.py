@@ -10,46 +10,46 @@ module: node_admission
 short_description: Approve, refuse or revoke a machine in the cluster
 version_added: 0.1.0
 description:
-  - Writes the admin's word on a machine into its C(NodeIdentity), with the kubectl of this control plane. It counts
-    from the next decision of every key service on.
-  - There is no way back from V(Revoked) by this module; the signed policy takes back what was a mistake
+  - Writes the admin's decision about a machine into its C(NodeIdentity), with the kubectl of this control plane. Every
+    key service uses it from its next decision on.
+  - This module cannot change V(Revoked) back. A mistaken revocation is withdrawn by the signed policy
     (M(attested.kubernetes.attestation_policy)). A revoked machine gets no ticket, no renewal and no key any more, and
-    whatever its node's user writes is denied by the API server.
-  - Whether a control plane is approved says the signed policy of the site alone, so one is refused with
-    V(IDENTITY_NEEDS_SIGNATURE); the only control plane cannot be revoked (V(IDENTITY_LAST_CONTROL_PLANE)).
-  - Fails with V(IDENTITY_NOT_FOUND) where no machine, or more than one, has that name.
+    the API server denies all writes of its node's user.
+  - Only the signed policy of the site approves a control plane. The module fails with V(IDENTITY_NEEDS_SIGNATURE) if a
+    control plane is to be approved, and with V(IDENTITY_LAST_CONTROL_PLANE) if the only control plane is to be revoked.
+  - The module fails with V(IDENTITY_NOT_FOUND) if no machine or more than one machine has the name.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   name:
-    description: Name of the identity (C(ek-) and 20 digits), or of the node that it is.
+    description: Name of the identity (C(ek-) and 20 digits), or name of its node.
     type: str
     required: true
   admission:
-    description: What the machine shall be.
+    description: Desired admission of the machine.
     type: str
     choices: [Approved, Refused, Revoked]
     required: true
   node_name:
-    description: Name of the node that a waiting machine becomes. Of any other machine it is immutable.
+    description: Name of the node that a waiting machine becomes. It is immutable for any other machine.
     type: str
     default: ""
   replaced_by:
-    description: Of a machine that is revoked, the identity that takes its node's name and its disk.
+    description: For a revoked machine, the identity that gets its node's name and its disk.
     type: str
     default: ""
   compromised:
     description:
-      - Whether somebody else may have what the machine held. A worker held nothing of the cluster's.
-      - Of a control plane that fails with V(HELD_KEYS_NOT_ROTATED) before anything is changed, unless O(authority) says
-        what is rotated then.
+      - If true, another party may have what the machine held. A worker holds no keys of the cluster.
+      - For a control plane the module fails with V(HELD_KEYS_NOT_ROTATED), and changes nothing, unless O(authority)
+        names the CA to rotate.
     type: bool
     default: false
   authority:
     description:
-      - Of a control plane that is revoked as O(compromised), the name of the cluster CA that it held, which is rotated
-        afterwards (M(attested.kubernetes.rotation_info) says it). It is written into the identity once, so that a
-        repetition rotates no other one.
+      - For a control plane that is revoked as O(compromised), the name of the cluster CA that it held and that is
+        rotated afterwards. M(attested.kubernetes.rotation_info) returns the name. It is written into the identity once,
+        so that a repeated run rotates no other CA.
     type: str
     default: ""
 extends_documentation_fragment:
@@ -90,22 +90,22 @@ identity:
   type: str
   sample: ek-9f2c1d5e9f2c1d5e9f2c
 node:
-  description: Name of the node that it is.
+  description: Name of its node.
   returned: success
   type: str
   sample: w-1
 role:
-  description: Its registered role.
+  description: Registered role of the machine.
   returned: success
   type: str
   sample: worker
 ek_sha256:
-  description: SHA-256 of its endorsement key.
+  description: SHA-256 of the machine's endorsement key.
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 ek_alias:
-  description: SHA-256 of the chip's second endorsement key, where that is known.
+  description: SHA-256 of the TPM's second endorsement key, if it is known.
   returned: success
   type: str
   sample: ""
@@ -115,44 +115,46 @@ known_by:
   type: str
   sample: console fingerprint
 before:
-  description: Its admission before.
+  description: Previous admission of the machine.
   returned: success
   type: str
   sample: Approved
 admission:
-  description: Its admission now.
+  description: Present admission of the machine.
   returned: success
   type: str
   sample: Revoked
 disk_id:
-  description: The disk that it was assigned, if any.
+  description: Id of the disk that was assigned to the machine, if any.
   returned: success
   type: str
   sample: 7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69
 certificate_until:
   description:
-    - When every certificate that came with a ticket has ended; empty if it never got one.
-    - The kubelet of the first control plane began with one of kubeadm, of a year, which may outlive this.
+    - Time at which all certificates from tickets of the machine have expired. Empty if it never got a ticket.
+    - The first certificate of the first control plane's kubelet is of kubeadm and valid for a year. It may expire
+      later.
   returned: success
   type: str
   sample: "2026-11-24T12:00:00+00:00"
 held:
-  description: What a control plane held of the cluster's, which stays true of the machine; empty for a worker.
+  description:
+    - What a control plane held of the cluster's keys. The list stays true after the revocation. Empty for a worker.
   returned: success
   type: list
   elements: dict
   contains:
     what:
-      description: What it is.
+      description: Name of the key or credential.
       type: str
     where:
-      description: Where it lay.
+      description: Where it was stored.
       type: str
     could:
       description: What its holder could still do.
       type: str
     ends:
-      description: When that ends by itself.
+      description: When this access ends without a further action.
       type: str
   sample: []
 """

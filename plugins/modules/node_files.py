@@ -7,33 +7,33 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_files
-short_description: Write the small files of one phase in one go, and run the units that read them
+short_description: Write the small files of one phase and run the units that use them
 version_added: 0.1.0
 description:
-  - Makes several files of this machine what they have to be, with their directories, in one task instead of one task
-    a file.
-  - Each file is replaced by one rename with its mode from the first byte on; check mode and diff show all of them.
+  - Writes several files of this machine, and their directories, in one task instead of one task for each file.
+  - Each file is replaced by one rename, and has its mode from the first byte on. Check mode and diff mode show all
+    files.
   - The system users in O(users) are created first.
-  - The systemd units in O(units) are enabled and started afterwards. They are restarted if a file was written or
-    if systemd has not reloaded their unit files.
-  - Not for secrets, since the options of a module can be seen.
+  - The systemd units in O(units) are enabled and started afterwards. They are restarted if a file was written or if
+    systemd has not reloaded their unit files.
+  - Do not use it for secrets, because the options of a module can be seen.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   files:
-    description: The files, in the order in which they are written.
+    description: Files in the order in which they are written.
     type: list
     elements: dict
     required: true
     suboptions:
       path:
         description:
-          - Absolute path; directories that are missing are made with mode V(0755).
-          - Fails with V(FILE_UNUSABLE) if it cannot be written.
+          - Absolute path of the file. Missing directories are created with mode V(0755).
+          - The module fails with V(FILE_UNUSABLE) if the file cannot be written.
         type: str
         required: true
       content:
-        description: The whole text of the file.
+        description: Full text of the file.
         type: str
         required: true
       mode:
@@ -42,16 +42,16 @@ options:
         default: "0644"
   users:
     description:
-      - Users of the system that the units run as, each with a group of its name, without a shell and a home. Those
-        that the machine knows are left as they are.
-      - Fails with V(COMMAND_FAILED) if C(systemd-sysusers) does not make one.
+      - System users that the units run as, each with a group of the same name, without a shell and a home. Existing
+        users are not changed.
+      - The module fails with V(COMMAND_FAILED) if C(systemd-sysusers) does not create a user.
     type: list
     elements: str
     default: []
   units:
     description:
-      - Units that start at boot and run now, with these files.
-      - Fails with V(COMMAND_FAILED) if one does not start.
+      - Units that are enabled at boot and that run with these files.
+      - The module fails with V(COMMAND_FAILED) if a unit does not start.
     type: list
     elements: str
     default: []
@@ -89,7 +89,7 @@ EXAMPLES = r"""
     users: [a]
     units: [a.service]
 
-- name: Restart a service only after a change
+- name: Reload a service only after a change
   ansible.builtin.command:
     argv: [systemctl, reload, a.service]
   when: "'/etc/a.conf' in result.written"
@@ -97,13 +97,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 users:
-  description: The users that were made, or in check mode would be.
+  description: The users that were created, or in check mode would be created.
   returned: success
   type: list
   elements: str
   sample: [attested-join]
 written:
-  description: The files that were written, or in check mode would be.
+  description: The files that were written, or in check mode would be written.
   returned: success
   type: list
   elements: str

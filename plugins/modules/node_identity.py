@@ -7,26 +7,28 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_identity
-short_description: Write which TPM and which disk belong to a machine into the site
+short_description: Write the TPM and the disk of a machine into the site
 version_added: 0.1.0
 description:
   - Writes C(host_vars/<node>/identity.yml) on the machine that runs the playbook. Commit that file.
-  - With O(node) it writes the identity of one machine and keeps the id of its disk. Verify the TPM first, with
+  - With O(node) the module writes the identity of one machine and keeps the id of its disk. Verify the TPM first, with
     M(attested.kubernetes.attestation_verification).
-  - With O(machines) it writes the identities of all machines in a list, without a connection to them. A host belongs to
-    the entry with its C(attested_serial), else with its name. The list is the admin's word on which key is in which
-    machine; the machine still proves that key before it gets a ticket. A host that has an identity keeps it. If one
-    entry is wrong, nothing is written. It fails with C(EK_SOURCE_UNUSABLE), with C(EK_CHANGED) if the site names
-    another key, with C(IDENTITY_REVOKED) for a machine that was replaced, and with C(IDENTITY_AMBIGUOUS) or
-    C(EK_ALIAS_TAKEN) if two hosts have one key.
-  - The file is written whole, so it fails with C(SITE_INVENTORY) if it says anything but an identity.
-  - With O(records) it writes C(attested_disk_id) for each node of the inventory to whose machine the cluster has
-    assigned one, and keeps the rest of the files. From this id, and from the recovery kit that has it too, the key of
-    the disk is derived if the cluster is lost. The identity in the cluster decides, never what a machine claims. A
-    machine without an assigned id keeps the id of the site, because it may use the disk of its predecessor.
-  - With O(records) it warns if the site had another id. It fails with C(SITE_INVENTORY) if two nodes would have one
-    disk or a file cannot be extended, with C(DISK_ID_MALFORMED), and with C(IDENTITY_AMBIGUOUS) if control planes have
-    two ids of one machine; it then writes nothing.
+  - With O(machines) the module writes the identities of all machines in a list, without a connection to them. A host
+    belongs to the entry with its C(attested_serial), else with its name. The list states which key is in which machine.
+    Each machine must still prove its key before it gets a ticket. A host that has an identity keeps it.
+  - With O(machines) nothing is written if one entry is wrong. The module fails with C(EK_SOURCE_UNUSABLE), with
+    C(EK_CHANGED) if the site has another key, with C(IDENTITY_REVOKED) for a machine that was replaced, and with
+    C(IDENTITY_AMBIGUOUS) or C(EK_ALIAS_TAKEN) if two hosts have one key.
+  - The file is replaced completely, so the module fails with C(SITE_INVENTORY) if the file contains anything but an
+    identity.
+  - With O(records) the module writes C(attested_disk_id) for each node of the inventory to whose machine the cluster
+    has assigned a disk id. The rest of the files is kept. If the cluster is lost, the key of the disk is derived from
+    this id, which the recovery kit contains too. The id is that of the identity in the cluster, never one that a
+    machine claims. A machine without an assigned id keeps the id of the site, because it may use the disk of its
+    predecessor.
+  - With O(records) the module warns if the site had another id. It writes nothing and fails with C(SITE_INVENTORY) if
+    two nodes would have one disk or a file cannot be extended, with C(DISK_ID_MALFORMED), and with
+    C(IDENTITY_AMBIGUOUS) if control planes have two ids of one machine.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -50,7 +52,7 @@ options:
     description: Who vouches for the TPM.
     type: str
   admission:
-    description: The admin's word on the machine. Back from V(Revoked) leads the signed policy alone.
+    description: Admission of the machine. Only the signed policy can change V(Revoked) back.
     type: str
     choices: [Approved, Refused, Revoked]
     default: Approved
@@ -61,12 +63,12 @@ options:
     default: []
   ek_aliases:
     description:
-      - Endorsement key to the second key of its chip, each C(sha256:) and 64 hexadecimal digits, of this machine
-        and of those in O(replaced). Evidence over either key is then that of the same identity.
+      - Endorsement key to the second key of its TPM, each as C(sha256:) and 64 hexadecimal digits, of this machine and
+        of those in O(replaced). Evidence with either key then belongs to the same identity.
     type: dict
     default: {}
   records:
-    description: Results of M(attested.kubernetes.policy_record) without a policy, of one control plane or more.
+    description: Results of M(attested.kubernetes.policy_record) without a policy, from one or more control planes.
     type: list
     elements: dict
   machines:
@@ -79,7 +81,7 @@ options:
         C(@odata.id), or a list of such objects.
     type: path
   nodes:
-    description: The hosts that may be enrolled by O(machines).
+    description: Hosts that may be enrolled by O(machines).
     type: list
     elements: str
 """
@@ -92,14 +94,14 @@ EXAMPLES = r"""
     ek_sha256: "{{ found.ek_sha256 }}"
     known_by: "{{ found.known_by }}"
 
-- name: Write a fingerprint from the console
+- name: Write a fingerprint that was read on the console
   attested.kubernetes.node_identity:
     site: /srv/sites/prod
     node: w-1
     ek_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
     known_by: console fingerprint
 
-- name: Write both endorsement keys of one chip
+- name: Write both endorsement keys of one TPM
   attested.kubernetes.node_identity:
     site: "{{ inventory_dir }}"
     node: "{{ inventory_hostname }}"
@@ -136,7 +138,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file.
+  description: Path of the file with the identity.
   returned: with O(node)
   type: str
   sample: /srv/sites/prod/host_vars/w-1/identity.yml
@@ -146,18 +148,18 @@ identity:
   type: str
   sample: ek-9f2c1d5e9f2c1d5e9f2c
 disks:
-  description: Node to the id that was assigned to its disk.
+  description: Node to the id of its assigned disk.
   returned: with O(records)
   type: dict
   sample: {"w-1": "81111111-2222-4333-8444-555555555555"}
 enrolled:
-  description: Hosts that got an identity, in check mode those that would get one.
+  description: Hosts that got an identity, or in check mode would get one.
   returned: with O(machines)
   type: list
   elements: str
   sample: [w-1, w-2]
 known:
-  description: Hosts that had the identity of the list before.
+  description: Hosts that already had the identity of the list.
   returned: with O(machines)
   type: list
   elements: str
@@ -169,13 +171,13 @@ absent:
   elements: str
   sample: []
 spare:
-  description: Entries of the list that belong to no host of the site, by serial number.
+  description: Entries of the list that match no host of the site, by serial number.
   returned: with O(machines)
   type: list
   elements: str
   sample: ["7XK2T53"]
 files:
-  description: The changed files, in check mode those that would change.
+  description: The files that were changed, or in check mode would be changed.
   returned: with O(records) and O(machines)
   type: list
   elements: str

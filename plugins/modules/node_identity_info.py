@@ -7,11 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_identity_info
-short_description: Read the identities that a site's inventory says
+short_description: Read the identities in a site's inventory
 version_added: 0.1.0
 description:
   - Reads groups and C(attested_ek) of the inventory of this run, on the machine that runs the playbook.
-  - Fails with C(SITE_INVENTORY) naming every problem, and with C(IDENTITY_AMBIGUOUS) where two nodes have one TPM.
+  - The module fails with C(SITE_INVENTORY) and names every problem, or with C(IDENTITY_AMBIGUOUS) if two nodes have one
+    TPM.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -41,7 +42,7 @@ identities:
   elements: dict
   sample: [{"name": "ek-9f2c1d5e9f2c1d5e9f2c", "node": "w-1", "role": "worker", "admission": "Approved"}]
 not_enrolled:
-  description: Names of the nodes without a TPM in their host_vars.
+  description: Names of the nodes without a TPM in their host variables.
   returned: success
   type: list
   elements: str

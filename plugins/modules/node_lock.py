@@ -10,26 +10,27 @@ module: node_lock
 short_description: Lock a machine to one cluster until its next reset
 version_added: 0.1.0
 description:
-  - Extends a register of the TPM by the cluster id, once between two resets of the machine; there is no way back.
-  - Before it, the register has to read I(unlocked), that is exactly what the log of systemd explains. A machine that
-    is locked to the same cluster is left as it is.
-  - Fails with V(NODELOCK_FOREIGN) when the register holds an event that no log explains, and with
-    V(NODELOCK_OTHER_CLUSTER) when the machine is locked to another cluster; both end with a reset of the machine.
-  - The lock proves that only logged events extended the register since the reset. It is no proof of membership, and
-    root on the machine can take it by hand.
+  - Extends a register of the TPM with the cluster id, once between two resets of the machine. It cannot be undone.
+  - Before the lock the register must be I(unlocked), which means that the log of systemd explains its value. A machine
+    that is locked to the same cluster is not changed.
+  - The module fails with V(NODELOCK_FOREIGN) if the register contains an event that no log explains, and with
+    V(NODELOCK_OTHER_CLUSTER) if the machine is locked to another cluster. In both cases, reset the machine.
+  - The lock proves that only logged events extended the register since the reset. It does not prove membership, because
+    root on the machine can extend the register too.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   cluster_id:
     description:
-      - The public id of the cluster, 64 hexadecimal digits.
-      - Anything else fails with V(NODELOCK_CLUSTER_ID_MALFORMED).
+      - Public id of the cluster, 64 hexadecimal digits.
+      - The module fails with V(NODELOCK_CLUSTER_ID_MALFORMED) for another value.
     type: str
     required: true
   register:
     description:
-      - The register that holds the lock.
-      - Registers from 16 on can be reset while the machine runs and fail with V(NODELOCK_REGISTER_RESETTABLE).
+      - Number of the register that holds the lock.
+      - The module fails with V(NODELOCK_REGISTER_RESETTABLE) for registers from 16 on, because they can be reset while
+        the machine runs.
     type: int
     default: 15
   directory:
@@ -37,11 +38,11 @@ options:
     type: path
     default: /run/attested
   firmware_log:
-    description: Event log of the firmware; a file that is not there counts as empty.
+    description: Path of the firmware's event log. A missing file counts as empty.
     type: path
     default: /sys/kernel/security/tpm0/binary_bios_measurements
   userspace_log:
-    description: Measurement log of systemd; a file that is not there counts as empty.
+    description: Path of systemd's measurement log. A missing file counts as empty.
     type: path
     default: /run/log/systemd/tpm2-measure.log
 extends_documentation_fragment:
@@ -78,12 +79,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lock:
-  description: The reading of the register, V(unlocked) or V(locked).
+  description: State of the register, V(unlocked) or V(locked).
   returned: success
   type: str
   sample: locked
 cluster_id:
-  description: The cluster that the machine is locked to, empty when it is unlocked.
+  description: Id of the cluster that the machine is locked to. Empty if it is unlocked.
   returned: success
   type: str
   sample: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6

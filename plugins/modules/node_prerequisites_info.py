@@ -10,9 +10,9 @@ module: node_prerequisites_info
 short_description: List everything that a machine lacks before it can be prepared
 version_added: 0.1.0
 description:
-  - Looks at packages, swap, cgroup version, kernel and init system of this machine and lists all that has to be
-    repaired before it can be a node, in one go.
-  - Changes nothing and does not fail because of what it finds; the caller decides.
+  - Checks the packages, swap, cgroup version, kernel and init system of this machine, and lists everything that must be
+    repaired before it can be a node.
+  - The module changes nothing and does not fail because of a finding. The caller decides.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -22,12 +22,12 @@ options:
     elements: str
     required: true
   kernel_modules:
-    description: Parts of the kernel that the machine needs beside those of every node, as modules or built in.
+    description: Kernel features that the machine needs in addition to those of every node, as modules or built in.
     type: list
     elements: str
     default: []
   allow_cgroup_v1:
-    description: Whether cgroup v1 is good enough, which Kubernetes itself no longer supports.
+    description: If true, cgroup v1 is accepted, which Kubernetes itself no longer supports.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -58,13 +58,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: One sentence for each thing to repair; empty on a machine that is ready.
+  description: One sentence for each problem to repair. Empty if the machine is ready.
   returned: success
   type: list
   elements: str
   sample: ["expected the packages containerd, they are not installed"]
 missing_packages:
-  description: Those of O(packages) that are not installed.
+  description: Packages of O(packages) that are not installed.
   returned: success
   type: list
   elements: str

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_runtime
-short_description: Make the node's virtual environment from the wheels of a bundle
+short_description: Install the node's virtual environment from the wheels of a bundle
 version_added: 0.1.0
 description:
-  - Makes a virtual environment that holds exactly the wheels of a bundle, each admitted by its hash, without any
-    package index.
-  - Every state of the wheels has a directory of its own; O(path) is a link that is switched by one rename when
-    the new environment is complete, so a run that was cut off leaves the old one in use.
+  - Creates a virtual environment that contains exactly the wheels of a bundle. Each wheel is verified by its hash, and
+    no package index is used.
+  - Each set of wheels has its own directory. O(path) is a link that is switched by one rename when the new environment
+    is complete. After an interrupted run the old environment is still in use.
   - On a member of a cluster (C(/etc/kubernetes/kubelet.conf) exists) O(path) is not switched. The playbook C(upgrade)
     does that.
-  - An environment is removed when no process, unit or link refers to it.
+  - An environment is removed if no process, unit or link refers to it.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -25,19 +25,19 @@ options:
     type: path
     required: true
   role:
-    description: What kind of node this is; only control planes get what speaks to the Kubernetes API.
+    description: Role of the node. Only control planes get the wheels that connect to the Kubernetes API.
     type: str
     choices: [control_plane, worker]
     required: true
   path:
     description:
-      - The link to the environment in use.
-      - A file or directory in its place fails with V(RUNTIME_INSTALL_FAILED).
+      - Path of the link to the environment in use.
+      - The module fails with V(RUNTIME_INSTALL_FAILED) if the path is a file or a directory.
     type: path
     default: /opt/attested/venv
   manifest_sha256:
     description:
-      - SHA-256 of the manifest of the bundle that is meant; any other fails with V(BUNDLE_HASH_MISMATCH).
+      - Expected SHA-256 of the bundle's manifest. The module fails with V(BUNDLE_HASH_MISMATCH) for another manifest.
     type: str
 extends_documentation_fragment:
   - attested.kubernetes.attributes
@@ -72,12 +72,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The link to the environment in use.
+  description: Path of the link to the environment in use.
   returned: success
   type: str
   sample: /opt/attested/venv
 python:
-  description: Minor version of its Python.
+  description: Minor version of Python in the environment.
   returned: success
   type: str
   sample: "3.11"
@@ -96,7 +96,7 @@ message:
   type: str
   sample: ""
 digest:
-  description: What names its state, a hash over the Python version and all wheels.
+  description: Name of the set of wheels, a hash over the Python version and all wheels.
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e

@@ -12,11 +12,11 @@ version_added: 0.1.0
 description:
   - Switches the link O(path) to the environment of O(release) by one rename, restarts the services that run from
     another environment, and waits until they are healthy.
-  - A service is healthy when systemd calls it ready, it stays up, and the node's fresh evidence is accepted.
-  - If the services are not healthy, the module switches back to the environment of before, restarts the services again
+  - A service is healthy if systemd reports it as ready, it keeps running, and the node's new evidence is accepted.
+  - If the services are not healthy, the module switches back to the previous environment, restarts the services again
     and fails with V(SERVICES_NOT_HEALTHY).
-  - Fails with V(RELEASE_NOT_PREPARED) and changes nothing if the node does not have the release.
-  - A run that was cut off is continued by the next. Kubernetes is not touched.
+  - The module fails with V(RELEASE_NOT_PREPARED), and changes nothing, if the node does not have the release.
+  - The next run continues an interrupted run. Kubernetes is not changed.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -25,11 +25,11 @@ options:
     type: str
     required: true
   path:
-    description: The link to the environment in use.
+    description: Path of the link to the environment in use.
     type: path
     default: /opt/attested/venv
   wait_seconds:
-    description: How long to wait for healthy services, and again after switching back.
+    description: How long to wait for healthy services, in seconds, and again after switching back.
     type: int
     default: 120
 extends_documentation_fragment:

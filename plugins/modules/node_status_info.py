@@ -7,15 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_status_info
-short_description: Say how far this machine has come, and what it waits for
+short_description: Read how far this machine has come into the cluster, and what it waits for
 version_added: 0.1.0
 description:
-  - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. It does not use the TPM.
-  - The same is printed on the machine by the command C(attested status).
-  - Reports a failed renewal of the kubelet's certificate by its reason code, with the time of the next retry. It needs
-    an operator if it was refused, if this machine or its clock is wrong, or if less than twelve hours are left.
-  - A node whose last pushed evidence was refused keeps running and needs an operator (V(EVIDENCE_REFUSED)). It was
-    revoked, or no active profile allows its boot; the node does not know which.
+  - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. The module does not use
+    the TPM.
+  - The command C(attested status) prints the same on the machine.
+  - Reports a failed renewal of the kubelet's certificate by its reason code, with the time of the next retry. An admin
+    is needed if the renewal was refused, if this machine or its clock is wrong, or if less than twelve hours are left.
+  - A node whose last pushed evidence was refused keeps running and needs an admin (V(EVIDENCE_REFUSED)). Either the
+    node was revoked, or no active profile allows its boot. The node does not know which of the two is the cause.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -45,27 +46,27 @@ node:
   type: str
   sample: w-1
 phase:
-  description: How far the machine has come, one of V(Fresh), V(Asking), V(Locked), V(Joining) and V(Joined).
+  description: Phase of the machine, one of V(Fresh), V(Asking), V(Locked), V(Joining) and V(Joined).
   returned: success
   type: str
   sample: Joined
 since:
-  description: When that phase began, ISO 8601.
+  description: Time at which the phase began, ISO 8601.
   returned: success
   type: str
   sample: "2026-11-21T12:00:00+00:00"
 reason:
-  description: Code of the last failure, or V(EVIDENCE_REFUSED) of a node that runs; null after a success.
+  description: Reason code of the last failure, or V(EVIDENCE_REFUSED) for a running node. Null after a success.
   returned: success
   type: str
   sample: PCR_MISMATCH
 message:
-  description: What was expected and what came.
+  description: Expected and found value of the last failure.
   returned: success
   type: str
   sample: expected PCR 9 to be an allowed value, got another one
 next_try:
-  description: When it is tried again without anybody doing anything.
+  description: Time of the next automatic retry.
   returned: success
   type: str
   sample: "2026-11-21T12:00:30+00:00"
@@ -80,54 +81,55 @@ kubelet_active:
   type: bool
   sample: true
 bootstrapper_active:
-  description: Whether C(attested-bootstrapper) runs, or is about to be started again.
+  description: Whether C(attested-bootstrapper) runs, or will be started again by systemd.
   returned: success
   type: bool
   sample: false
 certificate_expires:
-  description: End of the kubelet's client certificate.
+  description: Time at which the kubelet's client certificate expires.
   returned: success
   type: str
   sample: "2026-11-24T12:00:00+00:00"
 certificate_renews:
-  description: From when on the machine renews that certificate by itself.
+  description: Time from which the machine renews that certificate itself.
   returned: success
   type: str
   sample: "2026-11-23T12:00:00+00:00"
 control_plane_expires:
-  description: On a control plane, end of the first of its own certificates (API server, etcd, controllers) to end.
+  description:
+    - On a control plane, the time at which the first of its own certificates (API server, etcd, controllers) expires.
   returned: success
   type: str
   sample: "2027-11-21T12:00:00+00:00"
 control_plane_first:
-  description: Which one that is, by kubeadm's name.
+  description: Name of that certificate in kubeadm.
   returned: success
   type: str
   sample: apiserver
 api:
   description: >-
-    What the proxy by which the kubelet reaches the API says of itself, which control plane answered last and which are
-    known; null on a machine without one.
+    State of the local API proxy of the kubelet, with the control plane that answered last and the known control planes.
+    Null on a machine without a proxy.
   returned: success
   type: str
   sample: "10.0.0.12:6443 answered last; known: 10.0.0.11:6443, 10.0.0.12:6443"
 kubernetes_version:
-  description: Version that the last ticket named.
+  description: Version of Kubernetes that the last ticket named.
   returned: success
   type: str
   sample: 1.35.4
 disk_id:
-  description: The disk id that was assigned to this machine.
+  description: Id of the disk that was assigned to this machine.
   returned: success
   type: str
   sample: 7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69
 to_do:
-  description: What a person should do, V(Nothing.) when all is well.
+  description: What an admin has to do. V(Nothing.) if nothing is needed.
   returned: success
   type: str
   sample: Nothing.
 needs_person:
-  description: Whether a person is needed.
+  description: Whether an admin is needed.
   returned: success
   type: bool
   sample: false

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: policy_record
-short_description: Read or update what a control plane has recorded of the site's signed policy
+short_description: Read or update a control plane's record of the site's signed policy
 version_added: 0.1.0
 description:
-  - The key service of a control plane keeps a record of the policy outside etcd. This module speaks to it over a socket
-    that only root can use.
-  - With O(policy) it sends the signed policy. The key service checks the signature, compares the policy with its
-    record, and records it before it answers. This starts a record, and starts it again after C(POLICY_ROLLED_BACK). The
-    rest of an earlier record still counts, so the policy must not be older, and must sign all revocations of the
-    record.
-  - Without O(policy) it changes nothing. It reads the record, and the signed policy and the identities with the kubectl
-    of this control plane. A key service that does not answer is no failure; RV(reason) then has the code.
-  - Fails with C(POLICY_SIGNATURE), C(POLICY_ROLLED_BACK), C(MANIFEST_INVALID), C(TPM_NV_FOREIGN) or
-    C(KEY_SERVICE_UNREACHABLE), and when it reads with C(KUBECTL_FAILED) if the API server does not answer.
+  - The key service of a control plane keeps a record of the policy outside etcd. This module connects to the key
+    service over a socket that only root can use.
+  - With O(policy) the module sends the signed policy. The key service verifies the signature, compares the policy with
+    its record, and updates the record before it answers. This creates a record, and creates it again after
+    C(POLICY_ROLLED_BACK). An earlier record still limits the update. The policy must not be older than the record, and
+    must contain all of its revocations.
+  - Without O(policy) the module changes nothing. It reads the record from the key service, and the signed policy and
+    the identities with the kubectl of this control plane. The module does not fail if the key service does not answer.
+    RV(reason) then has the code.
+  - The module fails with C(POLICY_SIGNATURE), C(POLICY_ROLLED_BACK), C(MANIFEST_INVALID), C(TPM_NV_FOREIGN) or
+    C(KEY_SERVICE_UNREACHABLE). Without O(policy) it fails with C(KUBECTL_FAILED) if the API server does not answer.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   policy:
-    description: The signed C(AttestationPolicy), as YAML or JSON; M(attested.kubernetes.attestation_policy) signs it.
+    description: Signed C(AttestationPolicy) as YAML or JSON, from M(attested.kubernetes.attestation_policy).
     type: str
   socket:
-    description: Socket of the key service that only root can use.
+    description: Path of the key service's socket that only root can use.
     type: path
     default: /run/attested/key-service-policy.sock
 extends_documentation_fragment:
@@ -65,35 +66,36 @@ EXAMPLES = r"""
 RETURN = r"""
 generation:
   description:
-    - With O(policy) the generation that this control plane has recorded, or would record in check mode.
-    - Without O(policy) the highest generation that it has seen, 0 without a usable record.
+    - With O(policy), the generation that this control plane has recorded, or in check mode would record.
+    - Without O(policy), the highest generation that this control plane has seen, 0 without a usable record.
   returned: success
   type: int
   sample: 7
 revoked:
-  description: Endorsement keys that the record has as revoked, also if the record is not usable.
+  description: Endorsement keys that the record lists as revoked, even if the record is not usable.
   returned: success, but not in check mode with O(policy)
   type: list
   elements: str
   sample: []
 reason:
-  description: Why the key service refuses every machine; empty if it does not.
+  description: Reason code with which the key service refuses every machine. Empty if it does not.
   returned: without O(policy)
   type: str
   sample: POLICY_ROLLED_BACK
 message:
-  description: The same as a sentence, with the expected and the found value.
+  description: Explanation of RV(reason) with the expected and the found value.
   returned: without O(policy)
   type: str
   sample: expected generation 7 of the policy or a later one, got 5
 policy:
-  description: The C(AttestationPolicy) of the API, not verified; empty without one.
+  description: The C(AttestationPolicy) of the API, not verified. Empty without a policy.
   returned: without O(policy)
   type: dict
   sample: {"kind": "AttestationPolicy"}
 identities:
   description:
-    - Each identity, with the id of its disk (empty without one) and the register values of its last attestation.
+    - All identities, each with the id of its disk (empty without a disk) and the register values of its last
+      attestation.
   returned: without O(policy)
   type: list
   elements: dict

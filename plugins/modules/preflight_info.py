@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_info
-short_description: Say whether this machine can be an attested node, before anything is on it
+short_description: Check whether this machine can become an attested node
 version_added: 0.1.0
 description:
-  - Looks at the TPM, the logs of this boot, packages, kernel, cgroups, swap, ports, addresses, clock, memory and disk
-    of this machine, and lists everything that is missing, each with what to do next.
-  - Needs Python on the machine and no library beyond it. Checks that need a library are reported as skipped.
-  - Changes nothing and does not fail because of what it finds; the caller decides. No key of the TPM is made or
-    used.
-  - Where C(/etc/attested/node.yml) exists, our own programs may run. Ports, disk space and another Kubernetes are then
-    no finding.
+  - Checks the TPM, the logs of this boot, packages, kernel, cgroups, swap, ports, addresses, clock, memory and disk of
+    this machine. The module lists everything that is missing, each with the next step.
+  - Requires Python on the machine and no further library. Checks that need a library are reported as skipped.
+  - The module changes nothing and does not fail because of a finding. The caller decides. No key of the TPM is created
+    or used.
+  - If C(/etc/attested/node.yml) exists, programs of this collection may run. Then used ports, the disk space and an
+    installed Kubernetes are not findings.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -25,7 +25,7 @@ options:
     type: str
     required: true
   role:
-    description: What it is to be.
+    description: Intended role of the machine.
     type: str
     choices: [control_plane, worker]
     required: true
@@ -35,73 +35,76 @@ options:
     elements: str
     required: true
   install_packages:
-    description: Whether missing packages are installed later, so that they are worth a note only.
+    description: If true, missing packages are installed later, and are reported as notes only.
     type: bool
     default: false
   allow_cgroup_v1:
-    description: Whether cgroup v1 is good enough, which Kubernetes itself no longer supports.
+    description: If true, cgroup v1 is accepted, which Kubernetes itself no longer supports.
     type: bool
     default: false
   ignore_preflight_errors:
-    description: Checks of kubeadm that will be ignored; of them V(NumCPU) and V(Mem) matter here.
+    description: Checks of kubeadm that will be ignored. Only V(NumCPU) and V(Mem) are used here.
     type: list
     elements: str
     default: []
   node_ip:
-    description: Address that the nodes call this one by.
+    description: Address at which other nodes reach this machine.
     type: str
     required: true
   api_endpoint:
-    description: Where nodes reach the API server, host:port; the host has to have an address.
+    description: Address of the API server for nodes, host:port. The host must resolve to an address.
     type: str
     required: true
   ports:
-    description: TCP ports that have to be free.
+    description: TCP ports that must be free.
     type: list
     elements: int
     default: []
   peers:
-    description: Ports of other machines, host:port, that have to answer. A refused connection is an answer.
+    description: Ports of other machines, host:port, that must answer. A refused connection counts as an answer.
     type: list
     elements: str
     default: []
   python_version:
-    description: Minor version of Python of which the bundle has, or will have, the wheels for this machine.
+    description: Minor version of Python for which the bundle has, or will have, the wheels of this machine.
     type: str
     default: "3.11"
   pod_security:
-    description: What Pods are to be held to; V(privileged), which is nothing, is a note.
+    description: Level that will be enforced on Pods. V(privileged), which enforces nothing, is reported as a note.
     type: str
     choices: [baseline, restricted, privileged]
     default: baseline
   kubelet_serving_certificates:
     description:
-      - Whether API servers are to demand that kubelets serve with the cluster's certificates. That they are not is a
-        note.
+      - Whether API servers will require serving certificates of the cluster from kubelets. If false, a note is
+        reported.
     type: bool
     default: true
   state_disk:
     description:
-      - Disk of the machine's state, below C(/dev/disk/by-id). It has to be there, unused, large enough, empty or ours;
-        the kernel has to have dm-crypt and dm-integrity, and cryptsetup has to be 2.6 or newer.
-      - The disk is read and left as it is.
-      - Its packages are to be in O(packages). Empty for none.
+      - Path of the disk for the machine's state, below C(/dev/disk/by-id). The disk must exist, be unused and large
+        enough, and be empty or a state disk of this machine. The kernel must have dm-crypt and dm-integrity, and
+        cryptsetup must be 2.6 or newer.
+      - The disk is read and not changed.
+      - List the packages that it needs in O(packages). Empty if there is no state disk.
     type: str
     default: ""
   state_disk_erase:
-    description: The last part of that path where what is on the disk may go.
+    description: Last part of the path in O(state_disk), if the data on the disk may be erased.
     type: str
     default: ""
   state_disk_minimum_bytes:
-    description: The least size of that disk, V(0) for 16 GiB.
+    description: Minimum size of that disk in bytes, V(0) for 16 GiB.
     type: int
     default: 0
   remote_tmp:
-    description: The directory of Ansible on this machine, which has to be in memory.
+    description: Temporary directory of Ansible on this machine, which must be in memory.
     type: path
     required: true
   admin_time:
-    description: Clock of the machine that asks, in seconds since 1970. A difference of half a minute is not noticed.
+    description:
+      - Time of the machine that runs the playbook, in seconds since 1970. A difference of up to half a minute is
+        ignored.
     type: float
     required: true
 extends_documentation_fragment:
@@ -149,8 +152,8 @@ ready:
   sample: false
 findings:
   description:
-    - What is C(missing), then what is worth a C(note), then what was C(not looked at). Each has C(level), C(check),
-      C(text) and C(next_step).
+    - First what is C(missing), then what is worth a C(note), then what was C(not looked at). Each finding has C(level),
+      C(check), C(text) and C(next_step).
   returned: success
   type: list
   elements: dict
@@ -160,7 +163,7 @@ findings:
       text: "expected a TPM at /dev/tpmrm0, got: No such file or directory"
       next_step: "Enable the TPM 2.0 in the firmware; attested_tcti is device:/dev/tpmrm0."
 machine:
-  description: Figures of the machine, for people.
+  description: Facts about the machine for people.
   returned: success
   type: dict
   sample:

@@ -7,49 +7,52 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: recovery_kit
-short_description: Keep a recovery kit of a site, and bring a site back from one
+short_description: Write a recovery kit of a site, and restore a site from a kit
 version_added: 0.1.0
 description:
-  - With O(state=present) writes one encrypted file with all that a lost site needs, which are its master secret and
-    what follows from it, the keys of join CA and policy, C(cluster.yml), the identities and the profiles.
-  - The file is written again only where it would hold something else or be closed otherwise. A mark in C(.secrets/) of
-    the site, which tells nothing without the master secret, says so; without it the file is written.
-  - With O(state=restored) writes what the site lacks, its secrets encrypted by Ansible Vault. A file that is there
-    stays as it is, and is named in RV(kept) where it differs.
-  - Works on the machine that runs the playbook, whatever the host of the task is; no secret is ever returned.
-  - O(passphrase_file) is what closes the kit with O(state=present), and what opens it with O(state=restored).
-  - Recipients need the Python package C(pyrage), a token C(python-pkcs11).
-  - Fails with C(SITE_SECRETS_INCOMPLETE) where the site has no secrets to keep, with C(SITE_VAULT) without a vault
-    password, and with C(KIT_KEY_WRONG) where nothing, or another kind of key, was given.
+  - With O(state=present) the module writes one encrypted file with everything that a lost site needs. These are the
+    master secret and what is derived from it, the keys of the join CA and the policy, C(cluster.yml), the identities
+    and the profiles.
+  - The file is written again only if its content or its keys would change. A marker in C(.secrets/) of the site, which
+    reveals nothing without the master secret, records the last state. Without the marker the file is written.
+  - With O(state=restored) the module writes the files that the site lacks, its secrets encrypted by Ansible Vault. An
+    existing file is not changed. It is listed in RV(kept) if it differs.
+  - Runs on the machine that runs the playbook, regardless of the host of the task. The module never returns a secret.
+  - O(passphrase_file) encrypts the kit with O(state=present), and decrypts it with O(state=restored).
+  - Recipients need the Python package C(pyrage), a token needs C(python-pkcs11).
+  - The module fails with C(SITE_SECRETS_INCOMPLETE) if the site has no secrets, with C(SITE_VAULT) without a vault
+    password, and with C(KIT_KEY_WRONG) without a key or with another kind of key.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   path:
     description:
-      - The file of the kit, mode 0600.
-      - With O(state=present) nothing but a kit of this cluster is replaced (C(PLACE_TAKEN)).
-      - With O(state=restored) fails with C(KIT_MALFORMED), C(FILE_VERSION_UNKNOWN) or C(KIT_DAMAGED) for a
-        file that is no whole kit, and with C(KIT_OTHER_CLUSTER) for that of another cluster than the site's.
+      - Path of the kit, which has mode 0600.
+      - With O(state=present) the module replaces only a kit of this cluster, and fails with C(PLACE_TAKEN) for any
+        other file.
+      - With O(state=restored) the module fails with C(KIT_MALFORMED), C(FILE_VERSION_UNKNOWN) or C(KIT_DAMAGED) for a
+        file that is not a complete kit. It fails with C(KIT_OTHER_CLUSTER) for a kit of another cluster than that of
+        the site.
     type: path
     required: true
   state:
-    description: Whether the kit follows the site or the site the kit.
+    description: V(present) writes the kit from the site, V(restored) writes the site from the kit.
     type: str
     choices: [present, restored]
     default: present
   policy_directory:
-    description: Where the profiles lie; C(policy/) of the site unless set.
+    description: Directory of the profiles. If unset, C(policy/) of the site.
     type: path
   recipients:
     description:
-      - Recipients of age, C(age1...), of which each opens the kit, also with the program C(age).
-      - Fails with C(KIT_KEY_UNUSABLE) for anything else.
+      - Recipients of age, C(age1...). Each of them can decrypt the kit, also with the program C(age).
+      - The module fails with C(KIT_KEY_UNUSABLE) for any other value.
     type: list
     elements: str
   token_key:
     description:
-      - File with the RSA public key (PEM) of a PKCS#11 token, as C(attested kit token-keys) prints it. The token itself
-        is not needed to write a kit.
+      - Path of a file with the RSA public key (PEM) of a PKCS#11 token, as C(attested kit token-keys) prints it. The
+        token itself is not needed to write a kit.
     type: path
 extends_documentation_fragment:
   - attested.kubernetes.attributes
@@ -96,30 +99,32 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file of the kit.
+  description: Path of the kit.
   returned: success
   type: str
   sample: /srv/kits/prod.age
 restored:
-  description: The files that were written into the site, or would be; those in C(.secrets/) by their name alone.
+  description:
+    - The files that were written into the site, or in check mode would be written. Files in C(.secrets/) are listed by
+      name only.
   returned: success
   type: list
   elements: str
   sample: [master-secret.json, join-ca-key.pem, policy-key.pem, host_vars/w-1/identity.yml, cluster.yml]
 kept:
-  description: The files of the site that differ from those of the kit and were left alone.
+  description: The files of the site that differ from those of the kit and were not changed.
   returned: success
   type: list
   elements: str
   sample: [hosts.yml]
 cluster_id:
   description: The public id of the cluster, 64 hexadecimal digits.
-  returned: when the secrets exist
+  returned: if the secrets exist
   type: str
   sample: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
 policy_generation:
   description: Generation of the policy that the kit holds.
-  returned: when the secrets exist
+  returned: if the secrets exist
   type: int
   sample: 3
 """

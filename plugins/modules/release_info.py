@@ -12,10 +12,10 @@ version_added: 0.1.0
 description:
   - Reads the table of releases of the role P(attested.kubernetes.bundle_builder#role) and compares it with the versions
     that the nodes run.
-  - API servers are upgraded by one minor version at a time, kubelets once, with the last of them or after it. The
-    result RV(steps) has the upgrades in this order, each with its reason.
-  - Does not fail where no upgrade leads to O(wanted); RV(refused) says why. Fails with V(RELEASE_TABLE_MALFORMED) where
-    the table is damaged.
+  - API servers are upgraded by one minor version at a time. Kubelets are upgraded once, with the last API server
+    upgrade or after it. RV(steps) lists the upgrades in this order, each with its reason.
+  - The module does not fail if no upgrade leads to O(wanted). RV(refused) has the reason. It fails with
+    V(RELEASE_TABLE_MALFORMED) if the table is damaged.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -31,10 +31,10 @@ options:
     default: ""
   nodes:
     description:
-      - The nodes of the cluster as M(attested.kubernetes.cluster_info) returns them, empty where there is none.
-      - C(name), C(role), C(version), C(api_version) and C(registered) are read. Rows that are not registered are left
-        out.
-      - A row without these fields fails with V(OPTION_INVALID).
+      - The nodes of the cluster as M(attested.kubernetes.cluster_info) returns them. Empty if there is no cluster.
+      - The fields C(name), C(role), C(version), C(api_version) and C(registered) are read. Rows that are not registered
+        are skipped.
+      - The module fails with V(OPTION_INVALID) for a row without these fields.
     type: list
     elements: dict
     default: []
@@ -67,9 +67,9 @@ RETURN = r"""
 releases:
   description:
     - All releases, the newest first.
-    - C(default) is the release that its minor version selects, C(bundle) whether a bundle can be made of it.
-    - C(nodes) has the names of the nodes that run it, C(components) the versions that belong to it, and C(unpinned) the
-      components whose hash is pinned at the first fetch.
+    - C(default) is true if the minor version selects this release. C(bundle) is true if a bundle can be built from it.
+    - C(nodes) has the names of the nodes that run the release, C(components) the versions of its components, and
+      C(unpinned) the components whose hash is pinned at the first download.
   returned: success
   type: list
   elements: dict
@@ -81,12 +81,12 @@ releases:
       components: {etcd: 3.6.6, coredns: 1.13.1, pause: 3.10.1, containerd: 2.3.4}
       unpinned: [coredns, helm]
 others:
-  description: Nodes that run a version that is not in the table, with this version.
+  description: Nodes that run a version that is not in the table, each with its version.
   returned: success
   type: dict
   sample: {}
 wanted:
-  description: The version that RV(steps) lead to, or O(wanted) as it was given if it is not in the table.
+  description: The version that RV(steps) lead to, or the value of O(wanted) if it is not in the table.
   returned: success
   type: str
   sample: 1.37.2
@@ -97,8 +97,8 @@ newest:
   sample: 1.37.2
 steps:
   description: >-
-    The upgrades in their order, empty if all nodes run RV(wanted). C(kubelets) says whether the kubelets of the nodes
-    are upgraded too, for which their Pods are drained.
+    The upgrades in their order. Empty if all nodes run RV(wanted). C(kubelets) is true if the kubelets of the nodes are
+    upgraded too. Their nodes are drained for that.
   returned: success
   type: list
   elements: dict
@@ -110,7 +110,7 @@ steps:
       why: "1.35.4 -> 1.37.2 goes by 1.36: kubeadm upgrades one minor version at a time"
 refused:
   description:
-    - C(reason), C(message) and C(command) where no upgrade leads to RV(wanted), empty otherwise. The reasons are
+    - C(reason), C(message) and C(command) if no upgrade leads to RV(wanted), empty otherwise. The reasons are
       V(RELEASE_UNKNOWN), V(RELEASE_DOWNGRADE) and V(RELEASE_SKEW).
   returned: success
   type: dict

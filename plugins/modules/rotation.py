@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rotation
-short_description: Plan the phases that are left of a rotation, and run those of the site
+short_description: Plan the remaining phases of a rotation, and run those of the site
 version_added: 0.1.0
 description:
-  - Derives the phases that are left from what every node has, from the nodes that the cluster has, and for
-    V(encryption_key) from the keys under which etcd has its Secrets, for V(master_secret) from the versions that the
-    site has. There is no other record of a rotation. A rotation of authorities or of the master secret that was begun
-    is finished first, whatever O(old) is.
-  - With O(apply) it runs the next phase of V(master_secret) where that is the site's own, which is to make a new
-    version beside the one in force, and at the end to forget the old one. Each is one write of the encrypted file in
-    C(.secrets/).
-  - Plans on the machine that runs the playbook; a control plane, the host of the task, says which nodes the cluster
-    has. No secret is ever returned.
-  - Fails with V(ROTATION_NODES_UNREACHED) unless O(found) are all nodes of the cluster and no others (for
-    V(encryption_key) all control planes), with V(AUTHORITIES_DIFFER), V(ENCRYPTION_KEYS_DIFFER),
+  - Derives the remaining phases from what every node has and from the nodes of the cluster. For V(encryption_key) it
+    also uses the keys under which etcd stores Secrets, for V(master_secret) the versions of the site. There is no other
+    record of a rotation. An unfinished rotation of authorities or of the master secret is completed first, regardless
+    of O(old).
+  - With O(apply) the module runs the next phase of V(master_secret) if it is a phase of the site. These phases create a
+    new version in addition to the version in force, and at the end delete the old version. Each of them writes the
+    encrypted file in C(.secrets/) once.
+  - The plan is computed on the machine that runs the playbook. The nodes of the cluster are read on the host of the
+    task, which is a control plane. The module never returns a secret.
+  - The module fails with V(ROTATION_NODES_UNREACHED) unless O(found) has exactly the nodes of the cluster (for
+    V(encryption_key) the control planes). It also fails with V(AUTHORITIES_DIFFER), V(ENCRYPTION_KEYS_DIFFER),
     V(ENCRYPTION_KEY_LOST), V(ENCRYPTION_FOREIGN), V(ETCD_UNREACHABLE), V(MASTER_SECRETS_DIFFER),
     V(MASTER_SECRET_UNKNOWN), V(OPTION_INVALID), V(KUBECTL_FAILED), V(SITE_SECRETS_INCOMPLETE) or V(SITE_VAULT).
 author:
@@ -28,20 +28,20 @@ author:
 options:
   old:
     description:
-      - Name of the cluster CA, the encryption key or the version that shall go. V(identity) where Secrets in clear
-        shall go. Empty only finishes what was begun.
+      - Name of the cluster CA, encryption key or version to replace. V(identity) replaces Secrets in clear. If empty,
+        only an unfinished rotation is completed.
     type: str
     default: ""
   found:
-    description: The results of M(attested.kubernetes.rotation_info) on every node.
+    description: Results of M(attested.kubernetes.rotation_info) on every node.
     type: list
     elements: dict
     required: true
   site:
-    description: The directory of the site. Required for O(kind=master_secret).
+    description: Directory of the site. Required for O(kind=master_secret).
     type: path
   apply:
-    description: Whether to run the next phase where it is the site's own.
+    description: If true, the next phase is run if it is a phase of the site.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -65,14 +65,14 @@ EXAMPLES = r"""
   register: rotation
   run_once: true
 
-- name: Show whether Secrets are still there in clear
+- name: Show whether etcd still has Secrets in clear
   attested.kubernetes.rotation:
     kind: encryption_key
     old: identity
     found: "{{ ansible_play_hosts | map('extract', hostvars, 'found') | list }}"
   run_once: true
 
-- name: Run the site's part of a rotation of the master secret
+- name: Run the site's phase of a rotation of the master secret
   attested.kubernetes.rotation:
     kind: master_secret
     site: "{{ inventory_dir }}"
@@ -89,31 +89,31 @@ kind:
   type: str
   sample: authorities
 phases:
-  description: What is left, in order; the first one is next.
+  description: Remaining phases, in order. The first one is the next.
   returned: success
   type: list
   elements: str
   sample: [issue, retire, forget]
 successor:
-  description: Name of the cluster CA, key or version that stays; empty before it is made.
+  description: Name of the cluster CA, key or version that remains. Empty before it is created.
   returned: success
   type: str
   sample: 1d5e9f2c1d5e9f2c
 source:
-  description: The control plane that makes the new keys, or gives them to the others; empty for the master secret.
+  description: The control plane that creates the new keys, or sends them to the others. Empty for the master secret.
   returned: success
   type: str
   sample: cp-1
 changes:
   description:
-    - By node that the first phase changes, what the node has afterwards. For authorities the trusted CAs by authority;
-      for an encryption key the keys of its file (C(keys)); for the master secret the versions of its key service or
-      its disk (C(names)).
+    - By node that the first phase changes, what the node has afterwards. For authorities these are the trusted CAs by
+      authority. For an encryption key these are the keys of its file (C(keys)). For the master secret these are the
+      versions of its key service or its disk (C(names)).
   returned: success
   type: dict
   sample: {"cp-2": {"cluster": ["9f2c1d5e9f2c1d5e", "1d5e9f2c1d5e9f2c"]}}
 receives:
-  description: Names of the keys that the source gives, by control plane.
+  description: Names of the keys that the source sends, by control plane.
   returned: success
   type: dict
   sample: {"cp-2": ["key-2-9f2c1d5e9f2c1d5e"]}
@@ -130,28 +130,28 @@ kubelets:
   elements: str
   sample: [w-1]
 waits_until:
-  description: Before this time the first phase would refuse valid tokens of Pods; empty where it may begin.
+  description: Time before which the first phase would invalidate valid tokens of Pods. Empty if the phase may begin.
   returned: for authorities
   type: str
   sample: "2026-11-22T13:00:00Z"
 known:
-  description: Every public half by name, PEM.
+  description: Every public key or certificate by name, PEM.
   returned: for authorities
   type: dict
   sample: {"9f2c1d5e9f2c1d5e": "-----BEGIN CERTIFICATE-----..."}
 stored:
-  description: How many Secrets etcd has under each key, under V(identity) those in clear.
+  description: Number of Secrets in etcd under each key. V(identity) counts those in clear.
   returned: for encryption_key
   type: dict
   sample: {"key-1": 12}
 disks:
-  description: The nodes whose disk is not under the successor.
+  description: Nodes whose disk is not under the successor.
   returned: for master_secret
   type: list
   elements: str
   sample: [w-1]
 versions:
-  description: The versions that the site has, before this run.
+  description: Versions of the site before this run.
   returned: for master_secret
   type: list
   elements: str

@@ -10,25 +10,25 @@ module: rotation_phase
 short_description: Run the first phase of a rotation on one control plane
 version_added: 0.1.0
 description:
-  - Does on this control plane what the first phase of O(plan) changes there. Each phase changes nothing where it is
-    done, except C(make) for V(encryption_key), which makes one more key. An interrupted task is repeated by the next
-    one.
-  - V(authorities). C(make) stages a successor of each authority, C(share) stages those in O(sealed); nothing uses
-    them. C(trust) and C(retire) write the trust bundles of the plan, and restart etcd, API server, controller
-    manager, scheduler, kubelet and key service with them, one after the other. C(issue) has the successors sign as
-    well, and has C(kubeadm) issue every certificate of this control plane. C(forget) deletes the staged copies. The
-    join Lease must be held by C(rotate-authorities) or free, etcd is stopped only where every member is healthy
-    (V(ETCD_MEMBER_UNHEALTHY)), and the first component that does not come up ends the task
+  - Runs the first phase of O(plan) on this control plane. A completed phase changes nothing, except C(make) for
+    V(encryption_key), which creates one more key. The next run repeats an interrupted phase.
+  - V(authorities) - C(make) stages a successor of each authority, C(share) stages those in O(sealed). No component uses
+    staged successors. C(trust) and C(retire) write the trust bundles of the plan, and restart etcd, the API server, the
+    controller manager, the scheduler, the kubelet and the key service with them, one after the other. C(issue) also
+    makes the successors sign, and runs C(kubeadm) to issue every certificate of this control plane. C(forget) deletes
+    the staged copies.
+  - For V(authorities) the join Lease must be held by C(rotate-authorities) or be free. Etcd is stopped only if every
+    member is healthy (V(ETCD_MEMBER_UNHEALTHY)). The module stops at the first component that does not become healthy
     (V(CONTROL_PLANE_COMPONENT_UNHEALTHY), V(CONTROL_PLANE_RENEWAL_UNDONE)).
-  - V(encryption_key). C(make) adds a key at the end of C(/etc/kubernetes/attested/encryption.yaml). C(share), C(lead)
-    and C(retire) write the file with the keys of the plan, and wait until the API server uses that very file, which
-    takes up to a minute and no restart. An API server that was made before Secrets were encrypted gets the argument
-    first, which restarts it; control planes that join later get it from the ConfigMap C(kubeadm-config).
-  - V(master_secret). Opens O(sealed), keeps the versions under the TPM, sealed to the verified registers and to what
-    the register of the node lock held before this boot's lock, and restarts the key service unless it runs with them.
-    M(attested.kubernetes.rotation_recipient) calls this; there is no other use.
-  - Fails further with V(OPTION_INVALID) for a plan of another kind or one that does not change this node,
-    V(AUTHORITY_UNUSABLE), V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(CONTROL_PLANE_JOIN_BUSY),
+  - V(encryption_key) - C(make) adds a key at the end of C(/etc/kubernetes/attested/encryption.yaml). C(share), C(lead)
+    and C(retire) write the file with the keys of the plan, and wait until the API server uses it. This takes up to a
+    minute and no restart. An API server without the argument for encryption gets it first, and is restarted. Control
+    planes that join later get the argument from the ConfigMap C(kubeadm-config).
+  - V(master_secret) - The module opens O(sealed) and protects the versions with the TPM. They are sealed to the
+    verified registers and to the value of the lock register before the lock of this boot. The key service is restarted
+    unless it runs with these versions. Only M(attested.kubernetes.rotation_recipient) calls the module for this.
+  - The module fails with V(OPTION_INVALID) for a plan of another kind or a plan that does not change this node. It also
+    fails with V(AUTHORITY_UNUSABLE), V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(CONTROL_PLANE_JOIN_BUSY),
     V(CONTROL_PLANE_RENEWAL_FAILED), V(KUBELET_NOT_RUNNING), V(NODELOCK_NOT_HELD), V(ENCRYPTION_KEY_MISSING),
     V(ENCRYPTION_NOT_TAKEN), V(CONTROL_PLANE_MANIFEST_MALFORMED), V(ENCRYPTION_MALFORMED), V(ENCRYPTION_FOREIGN),
     V(KUBECTL_FAILED), V(CLUSTER_ID_MISMATCH), V(KEYS_ABSENT) or V(KEY_SERVICE_UNREACHABLE).
@@ -36,14 +36,13 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   plan:
-    description: The result of M(attested.kubernetes.rotation). Required unless O(kind=master_secret).
+    description: Result of M(attested.kubernetes.rotation). Required unless O(kind=master_secret).
     type: dict
   handle:
-    description: Which answer of this machine O(sealed) was sealed to, of M(attested.kubernetes.rotation_recipient).
+    description: Handle of the answer that O(sealed) was sealed to, from M(attested.kubernetes.rotation_recipient).
     type: str
   sealed:
-    description: The box with the keys that are sent to this machine, base64. Only this machine, in this boot, can
-      open it.
+    description: Box with the keys that are sent to this machine, base64. Only this machine, in this boot, can open it.
     type: str
 extends_documentation_fragment:
   - attested.kubernetes.rotation
@@ -54,17 +53,17 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: partial
-    details: An encryption key in O(sealed) cannot be named without opening the box, which uses the box up.
+    details: Check mode does not name an encryption key in O(sealed), because a box can be opened only once.
   diff_mode:
     support: partial
-    details: Only V(encryption_key) shows its keys.
+    details: Only V(encryption_key) shows the names of its keys.
   idempotent:
     support: partial
-    details: The phase C(make) of V(encryption_key) makes one more key in every run.
+    details: The phase C(make) of V(encryption_key) creates one more key in every run.
 """
 
 EXAMPLES = r"""
-- name: Make a successor of each authority
+- name: Create a successor of each authority
   attested.kubernetes.rotation_phase:
     kind: authorities
     plan: "{{ rotation }}"
@@ -87,12 +86,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 made:
-  description: Name of the encryption key that was made.
+  description: Name of the encryption key that was created.
   returned: after C(make) of encryption_key
   type: str
   sample: key-2-9f2c1d5e9f2c1d5e
 names:
-  description: The versions of the master secret that this control plane has now, the current one first.
+  description: Versions of the master secret that this control plane has now, the current version first.
   returned: for master_secret, not in check mode
   type: list
   elements: str

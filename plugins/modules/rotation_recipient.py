@@ -11,25 +11,27 @@ short_description: Verify a control plane that receives the new keys of a rotati
 version_added: 0.1.0
 description:
   - Challenges the machine and verifies its evidence against the site, on the machine that runs the playbook.
-  - For V(authorities) and V(encryption_key) the keys come from another control plane. Returned is an order to it,
-    sealed to what it offered; M(attested.kubernetes.rotation_share) opens the order and seals the keys to the machine
-    in the very state that was verified. The keys never come here.
-  - For V(master_secret) the site has the versions. They are sealed, with all else that a key service holds, to the
-    machine in the very state that was verified, and M(attested.kubernetes.rotation_phase) installs them there. No
-    secret is an argument, a result or a fact.
-  - Fails with the reason of the check that refused, V(ROLE_NOT_REGISTERED) for a machine that is not a control plane,
-    V(MASTER_SECRET_UNKNOWN) for a version that the site does not have, or V(SITE_VAULT).
+  - For V(authorities) and V(encryption_key) another control plane has the keys. The module returns an order for it,
+    sealed to its O(offer). M(attested.kubernetes.rotation_share) opens the order there and seals the keys to the
+    machine in the verified state. The machine that runs the playbook never receives the keys.
+  - For V(master_secret) the site has the versions. They are sealed to the machine in the verified state, with
+    everything else that a key service holds. M(attested.kubernetes.rotation_phase) installs them there. No secret is an
+    argument, a result or a fact.
+  - The module fails with the reason of the failed check. It fails with V(ROLE_NOT_REGISTERED) if the machine is not a
+    control plane, with V(MASTER_SECRET_UNKNOWN) if the site does not have a version, or with V(SITE_VAULT).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   names:
-    description: Names of the keys that it receives. Of versions of the master secret, all that it holds then, the
-      current one first.
+    description:
+      - Names of the keys that the machine receives. For V(master_secret) all versions that it will hold, the current
+        version first.
     type: list
     elements: str
     required: true
   offer:
-    description: The one-time key of the control plane that gives, base64. Required unless O(kind=master_secret).
+    description:
+      - One-time public key of the control plane that sends the keys, base64. Required unless O(kind=master_secret).
     type: str
 extends_documentation_fragment:
   - attested.kubernetes.rotation
@@ -42,8 +44,9 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: It verifies the machine and sends nothing. For V(master_secret) it reports a change without asking what
-      is there.
+    details:
+      - The machine is verified, and nothing is sent. For V(master_secret) a change is reported without reading the
+        present versions.
   diff_mode:
     support: none
   idempotent:
@@ -60,14 +63,14 @@ EXAMPLES = r"""
     offer: "{{ hostvars['cp-1'].offered.offer }}"
   register: recipient
 
-- name: Send both versions of the master secret, the old one in force
+- name: Send both versions of the master secret with the old version in force
   attested.kubernetes.rotation_recipient:
     kind: master_secret
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     names: [1-0a4f5e2a7c11d58f, 2-9f2c1d5e9f2c1d5e]
 
-- name: Check the chain of its endorsement key too, on a slow TPM
+- name: Also verify the certificate chain of the endorsement key, on a slow TPM
   attested.kubernetes.rotation_recipient:
     kind: master_secret
     site: "{{ inventory_dir }}"
@@ -79,17 +82,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 handle:
-  description: Handle of the answer that waits on the machine for the box.
+  description: Handle of the answer that the machine keeps until it receives the box.
   returned: for authorities and encryption_key
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 order:
-  description: The recipient of the keys, sealed to the offer, base64.
+  description: The order that names the recipient of the keys, sealed to O(offer), base64.
   returned: for authorities and encryption_key
   type: str
   sample: CAESDA==
 names:
-  description: The versions that its key service holds now, the current one first.
+  description: Versions that the key service of the machine holds now, the current version first.
   returned: for master_secret
   type: list
   elements: str

@@ -10,13 +10,14 @@ module: rotation_share
 short_description: Seal the new keys of a rotation to other control planes
 version_added: 0.1.0
 description:
-  - Offers a one-time key, to which the admin's machine seals the list of machines that it has verified
-    (M(attested.kubernetes.rotation_recipient)). Then seals keys of this control plane to those machines, in the state
-    that was verified. No other machine can open the result.
-  - For V(authorities) these are the staged successors, all of them together; for V(encryption_key) the keys that each
-    order names.
-  - Fails with V(OPTION_INVALID) for an order of anything but all authorities, V(AUTHORITY_UNUSABLE),
-    V(ENCRYPTION_KEY_MISSING), V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(NOT_TMPFS) or V(SWAP_ACTIVE).
+  - Without O(orders) the module offers a one-time key. The admin's machine seals the list of verified machines to it
+    (M(attested.kubernetes.rotation_recipient)).
+  - With O(orders) the module seals keys of this control plane to those machines in the verified state. No other machine
+    can open the result.
+  - For V(authorities) all staged successors are sealed together, for V(encryption_key) the keys that each order names.
+  - The module fails with V(OPTION_INVALID) for an order that does not name all authorities. It also fails with
+    V(AUTHORITY_UNUSABLE), V(ENCRYPTION_KEY_MISSING), V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(NOT_TMPFS) or
+    V(SWAP_ACTIVE).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -26,10 +27,10 @@ options:
     choices: [authorities, encryption_key]
     required: true
   handle:
-    description: Which offer O(orders) are sealed to.
+    description: Handle of the offer that O(orders) are sealed to.
     type: str
   orders:
-    description: The sealed orders by name of control plane. Without them a one-time key is offered.
+    description: The sealed orders by control plane. If unset, a one-time key is offered.
     type: dict
 extends_documentation_fragment:
   - attested.kubernetes.attributes
@@ -37,7 +38,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: It writes only the one-time key, which is kept in memory until it is used.
+    details: The module writes only the one-time key, which is in memory until it is used.
   diff_mode:
     support: none
   idempotent:
@@ -60,7 +61,7 @@ EXAMPLES = r"""
   delegate_to: cp-2
   register: recipient
 
-- name: Encrypt the key for it
+- name: Seal the key to the receiving control plane
   attested.kubernetes.rotation_share:
     kind: encryption_key
     handle: "{{ offered.handle }}"
@@ -71,17 +72,17 @@ EXAMPLES = r"""
 RETURN = r"""
 handle:
   description: Handle of the one-time key.
-  returned: without orders
+  returned: without O(orders)
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 offer:
-  description: Its public half, base64.
-  returned: without orders
+  description: Public key of the one-time key, base64.
+  returned: without O(orders)
   type: str
   sample: nywdXp8sHV6fLB1enywdXp8sHV6fLB1enywdXp8sHV4=
 boxes:
-  description: What was sealed, by control plane, base64.
-  returned: with orders
+  description: Sealed keys by control plane, base64.
+  returned: with O(orders)
   type: dict
   sample: {"cp-2": "CAESDA=="}
 """

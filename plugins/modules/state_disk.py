@@ -10,100 +10,100 @@ module: state_disk
 short_description: Format, open or close the encrypted state disk of a node
 version_added: 0.1.0
 description:
-  - Brings a disk to O(state) from whatever it is, in steps that are continued by a further run where one was cut off,
-    by a kill or by a loss of power.
-  - The disk is LUKS2 with integrity (aes-xts-plain64, hmac-sha256, sectors of 4096 bytes); every parameter is pinned,
-    its
-    header is read by a strict reader of this collection, and it is opened by a copy of the header that was judged.
-  - Only a disk without anything on it is formatted, or one that an interrupted format of this module left behind. Our
-    own
-    token in the header says whether a disk is in use, never the presence of LUKS. Anything else on the disk fails with
-    V(STATE_DISK_OCCUPIED), another node's state disk with V(STATE_DISK_FOREIGN), unless O(erase) names the disk; a
-    header with O(uuid) that is not ours in each field fails (V(LUKS_HEADER_FOREIGN) and others), and the message names
-    the field.
-  - Each unlock is counted inside the volume and in a counter of the TPM. A disk that was put back to a state before its
-    last unlock fails with V(STATE_DISK_ROLLED_BACK), a header with V(STATE_DISK_HEADER_CHANGED), and is closed again.
-  - A short-lived process handles keys, with its memory locked, without cores, and swap has to be off (V(SWAP_ACTIVE),
+  - Brings a disk into O(state) from any earlier state. A further run continues the steps after a kill or a loss of
+    power.
+  - The disk is LUKS2 with integrity (aes-xts-plain64, hmac-sha256, sectors of 4096 bytes), and every parameter is
+    pinned. The header is read by a strict parser of this collection. The disk is opened with the copy of the header
+    that was verified.
+  - Only an empty disk is formatted, or a disk on which an earlier format of this module was interrupted. A token of
+    this collection in the header marks a disk in use, not the presence of LUKS.
+  - The module fails with V(STATE_DISK_OCCUPIED) if the disk has other data, and with V(STATE_DISK_FOREIGN) if it is the
+    state disk of another node, unless O(erase) names the disk. It fails with V(LUKS_HEADER_FOREIGN) or a similar code
+    if a header with O(uuid) differs from the pinned parameters. The message names the field.
+  - Each unlock is counted inside the volume and in a counter of the TPM. If the disk was restored to a state before its
+    last unlock, the disk is closed and the module fails with V(STATE_DISK_ROLLED_BACK). If the header was changed, the
+    module fails with V(STATE_DISK_HEADER_CHANGED).
+  - A short-lived process handles keys in locked memory, without core dumps. Swap must be off (V(SWAP_ACTIVE),
     V(STATE_DISK_UNGUARDED)). Keys are neither options nor results.
-  - No playbook calls this module; a node's own run opens its disk itself, as
-    O(attested.kubernetes.kubeadm_node#module:state_disk) says.
+  - No playbook calls this module. A node opens its disk itself, as described for
+    O(attested.kubernetes.kubeadm_node#module:state_disk).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   device:
     description:
-      - The disk, by its path below C(/dev/disk/by-id).
-      - Any other path fails with V(STATE_DISK_OPTION), a path without a disk with V(STATE_DISK_MISSING), a disk that is
-        mounted
-        or held by something else with V(STATE_DISK_BUSY).
+      - Path of the disk below C(/dev/disk/by-id).
+      - The module fails with V(STATE_DISK_OPTION) for any other path, with V(STATE_DISK_MISSING) if there is no such
+        disk, and with V(STATE_DISK_BUSY) if the disk is mounted or used otherwise.
     type: path
     required: true
   uuid:
     description:
-      - The id of the disk that the cluster assigned to this node, a lower-case UUID, from which its key is derived.
-      - Anything else fails with V(DISK_ID_MALFORMED).
+      - Id that the cluster assigned to the disk of this node, a lower-case UUID. The key of the disk is derived from
+        it.
+      - The module fails with V(DISK_ID_MALFORMED) for any other value.
     type: str
     required: true
   state:
     description:
-      - V(formatted) makes the encrypted volume, under a random key in memory, and wipes it, which takes
-        minutes on a large disk. A disk in use is left as it is.
-      - V(opened) does that where it is needed, exchanges the random key for the one in O(key_file), makes the file
-        system
-        at the first time, mounts it at O(mount_point), and binds O(directories) to it.
+      - V(formatted) creates the encrypted volume with a random key in memory and wipes it, which takes minutes on a
+        large disk. A disk in use is not changed.
+      - V(opened) formats the disk if necessary, replaces the random key by the key in O(key_file), creates the file
+        system the first time, mounts it at O(mount_point), and bind mounts O(directories) from it.
       - V(closed) unmounts and closes the disk.
-      - V(rekeyed) takes a disk that is in use and open from the keys in O(former_key_files) to that in O(key_file),
-        while it is used. The new key is put beside the old one and proven on a fresh copy of the header before the old
-        one's slot is wiped; then the header is recorded under O(key_name). Otherwise it fails with
-        V(STATE_DISK_CLOSED).
+      - V(rekeyed) changes an open disk from the keys in O(former_key_files) to the key in O(key_file), while it is
+        used. The new key is added and tested on a fresh copy of the header before the slot of the old key is wiped.
+        Then the header is recorded under O(key_name). The module fails with V(STATE_DISK_CLOSED) if the disk is not
+        open.
     type: str
     choices: [closed, formatted, opened, rekeyed]
     required: true
   key_file:
     description:
-      - File with the 32 bytes of the disk's key, on tmpfs, mode 0600, of the user that runs this. Required with
-        O(state=opened).
-      - Any other file fails with V(STATE_DISK_KEY) or V(NOT_TMPFS), a key that does not open the disk with
-        V(DISK_KEY_WRONG).
+      - Path of a file with the 32 bytes of the disk's key. The file must be on tmpfs, have mode 0600 and belong to the
+        user that runs the module. Required with O(state=opened).
+      - The module fails with V(STATE_DISK_KEY) or V(NOT_TMPFS) for any other file, and with V(DISK_KEY_WRONG) if the
+        key does not open the disk.
     type: path
   key_name:
     description:
-      - The version of the master secret that the key in O(key_file) follows from, as a ticket names it; the record in
-        the volume says it from then on. Required with O(state=rekeyed).
-      - Anything else fails with V(OPTION_INVALID).
+      - Version of the master secret from which the key in O(key_file) is derived, as a ticket names it. It is stored in
+        the record of the volume. Required with O(state=rekeyed).
+      - The module fails with V(OPTION_INVALID) for any other value.
     type: str
   former_key_files:
     description:
-      - Files like O(key_file) with keys that a disk in use may still be under, while the master secret is rotated. Such
-        a disk opens by them as well, and is left under them unless O(state=rekeyed).
+      - Paths of files like O(key_file), with keys that a disk in use may still have while the master secret is rotated.
+        They also open the disk, and are kept unless O(state=rekeyed).
     type: list
     elements: path
     default: []
   volume:
     description:
-      - The volume that was last in use on the disk (RV(volume) of an earlier run). Another volume, such as one on
-        a disk that was formatted again with the same id, then fails with V(LUKS_VOLUME_FOREIGN), and a disk that would
-        be formatted with V(STATE_DISK_ROLLED_BACK).
-      - Anything but 64 hexadecimal digits fails with V(STATE_DISK_OPTION).
+      - Name of the volume that was last in use on the disk (RV(volume) of an earlier run). The module then fails with
+        V(LUKS_VOLUME_FOREIGN) for another volume, such as that of a disk that was formatted again with the same id. It
+        fails with V(STATE_DISK_ROLLED_BACK) if the disk would be formatted.
+      - The module fails with V(STATE_DISK_OPTION) for any value but 64 hexadecimal digits.
     type: str
   minimum_bytes:
-    description: A smaller disk fails with V(STATE_DISK_TOO_SMALL).
+    description: Minimum size of the disk. The module fails with V(STATE_DISK_TOO_SMALL) for a smaller disk.
     type: int
     default: 17179869184
   erase:
     description:
-      - The last part of O(device), which lets what is on the disk go. It has no effect on a disk whose header has
-        O(uuid).
-      - Another name fails with V(STATE_DISK_OPTION).
+      - Last part of the path in O(device). It allows to erase the data on the disk. It has no effect on a disk whose
+        header has O(uuid).
+      - The module fails with V(STATE_DISK_OPTION) for another name.
     type: str
   mount_point:
-    description: Where the volume is mounted.
+    description: Directory at which the volume is mounted.
     type: path
     default: /var/lib/attested/state
   directories:
     description:
-      - The directories that the volume takes the place of.
-      - One that holds something fails with V(STATE_DISK_HIDES_DATA), a relative one with V(STATE_DISK_OPTION).
+      - Directories that are bind mounted from the volume.
+      - The module fails with V(STATE_DISK_HIDES_DATA) for a directory that is not empty, and with V(STATE_DISK_OPTION)
+        for a relative path.
     type: list
     elements: path
     default: [/var/lib/kubelet, /var/lib/containerd, /var/lib/etcd]
@@ -112,7 +112,7 @@ options:
     type: path
     default: /run/attested/state-disk
   journal:
-    description: File outside the disk that says that a format began.
+    description: Path of a file outside the disk that records that a format began.
     type: path
     default: /var/lib/attested/state-disk.json
 extends_documentation_fragment:
@@ -163,7 +163,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 steps:
-  description: What was done, or in check mode would be, in order.
+  description: Steps that were run, or in check mode would be run, in order.
   returned: success
   type: list
   elements: str
@@ -174,7 +174,8 @@ uuid:
   type: str
   sample: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11
 volume:
-  description: Public name of the encrypted volume, the same as long as its key is; empty where there is none yet.
+  description:
+    - Public name of the encrypted volume, which stays the same as long as its key. Empty if there is no volume yet.
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e

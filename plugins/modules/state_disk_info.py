@@ -7,26 +7,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: state_disk_info
-short_description: Read what is on the disk that is, or is to be, a node's state disk
+short_description: Read the state of a node's present or future state disk
 version_added: 0.1.0
 description:
-  - Returns size, signatures, users and the header of a disk, and whether the header is that of a state disk. Needs no
-    key.
-  - While the disk is being formatted it also returns how far the wipe is.
+  - Returns the size, signatures, users and header of a disk, and whether the header is that of a state disk. It needs
+    no key.
+  - While the disk is being formatted, the progress of the wipe is returned too.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   device:
     description:
-      - The disk, by its path below C(/dev/disk/by-id).
-      - Any other path fails with V(STATE_DISK_OPTION).
+      - Path of the disk below C(/dev/disk/by-id).
+      - The module fails with V(STATE_DISK_OPTION) for any other path.
     type: path
     required: true
   uuid:
-    description: The id that the cluster assigned; without it RV(opened) is never true.
+    description: Id that the cluster assigned to the disk. If unset, RV(opened) is never true.
     type: str
   memory:
-    description: Directory of O(attested.kubernetes.state_disk#module:memory), where the progress of the wipe lies.
+    description: Directory of O(attested.kubernetes.state_disk#module:memory), which contains the progress of the wipe.
     type: path
     default: /run/attested/state-disk
 extends_documentation_fragment:
@@ -52,7 +52,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 present:
-  description: Whether there is such a disk; where there is none, only this and RV(wipe) are returned.
+  description: Whether the disk exists. If not, only this value and RV(wipe) are returned.
   returned: success
   type: bool
   sample: true
@@ -67,42 +67,41 @@ sector_bytes:
   type: int
   sample: 512
 signatures:
-  description: What wipefs finds, each with C(type) and C(offset).
+  description: Signatures that wipefs finds, each with C(type) and C(offset).
   returned: RV(present) is true
   type: list
   elements: dict
   sample: [{type: ext4, offset: 1080}]
 empty:
-  description: Whether there is no signature, and nothing but zeros at the disk's begin and end.
+  description: Whether the disk has no signature, and only zeros at its start and end.
   returned: RV(present) is true
   type: bool
   sample: false
 contents:
-  description: The same in words.
+  description: Description of what is on the disk.
   returned: RV(present) is true
   type: str
   sample: ext4 at 1080
 used_by:
-  description: What holds the disk, the mapping of its own volume excepted.
+  description: Users of the disk, except the mapping of its own volume.
   returned: RV(present) is true
   type: list
   elements: str
   sample: []
 opened:
-  description: Whether its volume is open.
+  description: Whether the volume of the disk is open.
   returned: RV(present) is true
   type: bool
   sample: false
 header:
   description:
-    - What a LUKS2 header says of itself (C(uuid), C(label), C(slots)), and in C(refused) the code of what is not as in
-      a state
-      disk, empty where all is; then also C(initialised) and C(volume). Empty without LUKS.
+    - Fields of the LUKS2 header (C(uuid), C(label), C(slots)), and in C(refused) the code of the first difference from
+      a state disk. If C(refused) is empty, C(initialised) and C(volume) are returned too. Empty without LUKS.
   returned: RV(present) is true
   type: dict
   sample: {uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11, label: attested-state, slots: [0], refused: LUKS_HEADER_FOREIGN}
 wipe:
-  description: C(done_bytes) and C(size_bytes) of a wipe that runs or was interrupted, else empty.
+  description: C(done_bytes) and C(size_bytes) of a wipe that runs or was interrupted, otherwise empty.
   returned: success
   type: dict
   sample: {done_bytes: 268435456, size_bytes: 1000204886016}

@@ -7,32 +7,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: state_disk_key
-short_description: Take the state disk of a running node to another version of the master secret
+short_description: Change the key of a running node's state disk to another version of the master secret
 version_added: 0.1.0
 description:
-  - Takes a ticket, which brings the disk's key under each version that is in use, and has a short-lived process
-    exchange the key of the open disk. The new key gets a key slot of its own and is tested on a fresh copy of the
-    header before the slot of the old key is wiped. The header is then recorded, in the volume and by the TPM's
-    counter, with the name of the version. The next run completes an interrupted one.
-  - A copy of the old header still opens with the old key and gives the same volume key. Only a disk that is formatted
-    again has another volume key.
-  - Keys are on tmpfs, readable by root only, while that process runs. They are neither options nor results.
-  - Fails with V(MASTER_SECRET_UNKNOWN) where the ticket has no key under O(name), with V(STATE_DISK_CLOSED),
-    V(DISK_KEY_WRONG), V(LUKS_KEYSLOTS) for a slot of somebody else, V(STATE_DISK_HEADER_CHANGED), V(SWAP_ACTIVE),
-    V(NOT_TMPFS), and with what kept it from a ticket.
+  - Fetches a ticket, which contains the disk's key under each version in use. A short-lived process exchanges the key
+    of the open disk. The new key gets its own key slot and is tested on a fresh copy of the header before the slot of
+    the old key is wiped. The header is then recorded, in the volume and with the TPM's counter, under the name of the
+    version. The next run completes an interrupted exchange.
+  - A copy of the old header still opens with the old key and gives the same volume key. The volume key changes only if
+    the disk is formatted again.
+  - While that process runs, keys are on tmpfs, readable by root only. They are neither options nor results.
+  - The module fails with V(MASTER_SECRET_UNKNOWN) if the ticket has no key under O(name), and with V(LUKS_KEYSLOTS) if
+    a slot does not belong to this collection. It also fails with V(STATE_DISK_CLOSED), V(DISK_KEY_WRONG),
+    V(STATE_DISK_HEADER_CHANGED), V(SWAP_ACTIVE), V(NOT_TMPFS), or the reason for which there is no ticket.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   name:
-    description: The version that the disk is to be under.
+    description: Version of the master secret that the disk will be under.
     type: str
     required: true
   device:
-    description: The state disk, by its path below C(/dev/disk/by-id).
+    description: Path of the state disk below C(/dev/disk/by-id).
     type: path
     required: true
   mount_point:
-    description: Where its volume is mounted.
+    description: Directory at which the volume of the disk is mounted.
     type: path
     default: /var/lib/attested/state
 extends_documentation_fragment:
@@ -49,18 +49,18 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Take the disk to the new version
+- name: Change the key of the disk to the new version
   attested.kubernetes.state_disk_key:
     name: 2-9f2c1d5e9f2c1d5e
     device: "{{ attested_state_disk }}"
 
-- name: See whether it is under it already
+- name: Check whether the disk is already under the new version
   attested.kubernetes.state_disk_key:
     name: 2-9f2c1d5e9f2c1d5e
     device: "{{ attested_state_disk }}"
   check_mode: true
 
-- name: On a slow TPM
+- name: Change the key with a slow TPM
   attested.kubernetes.state_disk_key:
     name: 2-9f2c1d5e9f2c1d5e
     device: "{{ attested_state_disk }}"
@@ -69,7 +69,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 steps:
-  description: What was done, in order; empty where the disk was under that version, and in check mode.
+  description: Steps that were run, in order. Empty in check mode, and if the disk was already under the version.
   returned: success
   type: list
   elements: str

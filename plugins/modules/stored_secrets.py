@@ -7,24 +7,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: stored_secrets
-short_description: Have every Secret written again under the key in force
+short_description: Write every Secret again under the key in force
 version_added: 0.1.0
 description:
-  - Reads of the etcd of this control plane which Secrets another key than O(in_force) closes, and has the API server
-    write those again as they are, by a patch that changes nothing. No value of a Secret is read here. A Secret that
-    somebody else changes meanwhile stays his; the API server tries again.
-  - What it has done so far is shown while it works.
-  - Fails with V(ENCRYPTION_REWRITE_FAILED) where some stay as they are after three tries, with V(ETCD_UNREACHABLE),
-    V(ENCRYPTION_FOREIGN) or V(KUBECTL_FAILED).
+  - Reads from the etcd of this control plane which Secrets are encrypted with another key than O(in_force). The API
+    server writes these Secrets again without a change, by an empty patch. The module reads no value of a Secret. If
+    another client changes a Secret meanwhile, its change is kept and the write is tried again.
+  - The module prints its progress.
+  - The module fails with V(ENCRYPTION_REWRITE_FAILED) if some Secrets are unchanged after three attempts, with
+    V(ETCD_UNREACHABLE), V(ENCRYPTION_FOREIGN) or V(KUBECTL_FAILED).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   in_force:
-    description: Name of the key that API servers write with. They must do so everywhere already.
+    description: Name of the key that API servers encrypt with. All API servers must already use it.
     type: str
     required: true
   most:
-    description: How many Secrets are written in one go, between two lines that are shown.
+    description: Number of Secrets that are written between two lines of progress.
     type: int
     default: 200
 extends_documentation_fragment:
@@ -40,18 +40,18 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Have every Secret written under the new key
+- name: Write every Secret again under the new key
   attested.kubernetes.stored_secrets:
     in_force: key-2-9f2c1d5e9f2c1d5e
   run_once: true
 
-- name: The same in small steps
+- name: Write the Secrets in small steps
   attested.kubernetes.stored_secrets:
     in_force: key-2-9f2c1d5e9f2c1d5e
     most: 20
   run_once: true
 
-- name: See how many are under another key
+- name: Count the Secrets under another key
   attested.kubernetes.stored_secrets:
     in_force: key-2-9f2c1d5e9f2c1d5e
   check_mode: true
@@ -60,17 +60,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 done:
-  description: How many were written again.
+  description: Number of Secrets that were written again.
   returned: success
   type: int
   sample: 12
 left:
-  description: How many are under another key.
+  description: Number of Secrets that are under another key.
   returned: success
   type: int
   sample: 0
 total:
-  description: How many there are.
+  description: Number of all Secrets.
   returned: success
   type: int
   sample: 12

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: support_bundle
-short_description: Put what the nodes gathered into one archive on this machine
+short_description: Write the support material of all nodes into one archive
 version_added: 0.2.0
 description:
-  - Works on the machine that runs the playbook. Takes what M(attested.kubernetes.support_material_info) gathered on
-    each node, adds what the site commits (C(cluster.yml), identities, profiles) and writes one C(tar.gz) of mode 0600.
-  - Its C(manifest.json) names origin, size and SHA-256 of each file, how often something was hidden in it, what was
-    left out and why, and what is never collected.
-  - A node of which nothing came, or nothing that can be read (C(SUPPORT_MATERIAL_MALFORMED)), is a line of the
-    manifest. The task fails with C(SITE_NOT_FOUND) and C(FILE_UNUSABLE) only.
-  - Nothing of C(.secrets) is opened. Run it once for all nodes, with C(run_once).
+  - Runs on the machine that runs the playbook. It takes the results of M(attested.kubernetes.support_material_info) of
+    each node and the committed files of the site (C(cluster.yml), identities, profiles). It writes one C(tar.gz) with
+    mode 0600.
+  - C(manifest.json) in the archive has the origin, size and SHA-256 of each file and the number of redactions in it. It
+    also lists what was left out and why, and what is never collected.
+  - A node without a result, or with a result that cannot be read (C(SUPPORT_MATERIAL_MALFORMED)), is a line of the
+    manifest. The module fails with C(SITE_NOT_FOUND) and C(FILE_UNUSABLE) only.
+  - No file in C(.secrets) is opened. Run the module once for all nodes, with C(run_once).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -27,24 +28,24 @@ attributes:
   check_mode:
     support: full
     details:
-      - Everything is put together and nothing written.
+      - The archive is composed, but not written.
   diff_mode:
     support: none
   idempotent:
     support: none
     details:
-      - Each run writes another archive, named by its time.
+      - Each run writes another archive with its time in the name.
 options:
   name:
-    description: Name of the cluster, for the name of the archive.
+    description: Name of the cluster, which is used in the name of the archive.
     type: str
     required: true
   directory:
-    description: Where the archive is written; it is made with mode 0700 where it is not there.
+    description: Directory of the archive. If it does not exist, it is created with mode 0700.
     type: path
     required: true
   results:
-    description: Results of M(attested.kubernetes.support_material_info) by node, failures among them.
+    description: Results of M(attested.kubernetes.support_material_info) by node, including failed results.
     type: dict
     required: true
 """
@@ -72,33 +73,33 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The archive.
+  description: Path of the archive.
   returned: success
   type: str
   sample: /srv/sites/prod/support/support-prod-20261122T030000Z.tar.gz
 size:
-  description: Its size in bytes.
+  description: Size of the archive in bytes.
   returned: success
   type: int
   sample: 183000
 files:
-  description: How many files are in it.
+  description: Number of files in the archive.
   returned: success
   type: int
   sample: 142
 hidden:
-  description: How often something was hidden in them.
+  description: Number of redactions in these files.
   returned: success
   type: int
   sample: 0
 left_out:
-  description: What is not in it, and why.
+  description: What was left out, and why.
   returned: success
   type: list
   elements: str
   sample: ["nodes/w-1: everything: Failed to connect to the host via ssh"]
 silent:
-  description: Nodes of which nothing came.
+  description: Nodes without a result.
   returned: success
   type: list
   elements: str

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: support_material_info
-short_description: Gather what may leave this machine when somebody has to help
+short_description: Collect redacted material of this machine for support
 version_added: 0.2.0
 description:
-  - Reads a fixed list of files, directories, commands and kinds of objects
-    (C(module_utils/node/support_catalogue.py)). What is not on it is not read, and of configurations and objects only
-    the listed fields are kept. Of O(firmware_log) and O(userspace_log) only size and digest are taken.
-  - What remains is redacted. The private keys and opened secrets of this machine are looked for in every usual
-    spelling, and so is what looks like a password, a token or a key.
-  - Of a journal at most 2000 lines and half a megabyte are kept, of everything at most 8 MiB.
-  - A source that fails is named in RV(left_out) and does not fail the task. On a machine without the virtual
+  - Reads a fixed list of files, directories, commands and kinds of objects (C(module_utils/node/support_catalogue.py)).
+    Nothing else is read. Of configurations and objects only the listed fields are kept. Of O(firmware_log) and
+    O(userspace_log) only size and digest are kept.
+  - The material is redacted. The module searches it for the private keys and decrypted secrets of this machine in every
+    usual encoding, and for text that looks like a password, a token or a key.
+  - At most 2000 lines and half a megabyte of a journal are kept, and at most 8 MiB in total.
+  - A source that fails is listed in RV(left_out) and does not fail the module. On a machine without the virtual
     environment fewer sources can be read.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -43,17 +43,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 material:
-  description: For M(attested.kubernetes.support_bundle), base64 of what was gathered.
+  description: Collected material for M(attested.kubernetes.support_bundle), base64.
   returned: success
   type: str
   sample: H4sIAAAAAAAC
 collected:
-  description: How many pieces there are.
+  description: Number of collected pieces.
   returned: success
   type: int
   sample: 48
 hidden:
-  description: How often something was hidden in them.
+  description: Number of redactions in the material.
   returned: success
   type: int
   sample: 0

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: tpm_authorization
-short_description: Give a machine the passwords of its TPM's hierarchies
+short_description: Send a machine the passwords of its TPM's hierarchies
 version_added: 0.1.0
 description:
-  - Hands the auth values of the owner and endorsement hierarchies from the site's vaulted host variables to the
-    machine, which holds them in a root-only file on tmpfs for its own programs (modules, key service, witness,
-    re-attestation), and forgets them at the next reboot.
-  - The values are read and sealed on the machine that runs the playbook, to a key that the machine made for this run.
-    They are in no argument, environment, file on a disk, log or result. The machine tries them on its TPM before it
-    holds them.
-  - A site that sets neither variable is not asked anything, and nothing changes.
-  - Fails with C(TPM_HIERARCHY_AUTH) where the TPM refuses a value, C(OPTION_INVALID) for one that cannot be one,
-    C(NOT_TMPFS), C(SWAP_ACTIVE), C(ANSWER_UNKNOWN), C(SEAL_UNOPENABLE), or as every module that speaks to a TPM.
+  - Sends the auth values of the owner and endorsement hierarchies from the site's vaulted host variables to the
+    machine. The machine holds them in a root-only file on tmpfs for the programs of this collection (modules, key
+    service, witness, re-attestation). They are lost at the next reboot.
+  - The values are read and sealed on the machine that runs the playbook, to a key that the machine created for this
+    run. They are in no argument, environment, file on a disk, log or result. The machine tests them on its TPM before
+    it stores them.
+  - If the site sets neither variable, the machine is not contacted and nothing changes.
+  - The module fails with C(TPM_HIERARCHY_AUTH) if the TPM refuses a value, and with C(OPTION_INVALID) for a value that
+    is not a valid auth value. It also fails with C(NOT_TMPFS), C(SWAP_ACTIVE), C(ANSWER_UNKNOWN), C(SEAL_UNOPENABLE),
+    or the reason codes of the TPM.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
-    description: Whether the machine holds the values; V(absent) makes it forget them.
+    description: V(present) sends the values to the machine, V(absent) deletes them on the machine.
     type: str
     choices: [present, absent]
     default: present
@@ -36,10 +37,10 @@ options:
     type: str
     default: attested_tpm_endorsement_auth
   handle:
-    description: Which offered key O(sealed) is for; the action sets it.
+    description: Handle of the offered key that O(sealed) is for. It is set by the action plugin.
     type: str
   sealed:
-    description: The sealed values, base64; the action sets it. Without it the machine offers a key.
+    description: The sealed values, base64. They are set by the action plugin. If unset, the machine offers a key.
     type: str
 extends_documentation_fragment:
   - attested.kubernetes.attributes
@@ -48,7 +49,9 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: partial
-    details: Says which hierarchies would be given a value that the machine does not hold; values are not compared.
+    details:
+      - Reports the hierarchies whose values would be sent because the machine does not hold them. The values are not
+        compared.
   diff_mode:
     support: none
   idempotent:
@@ -71,14 +74,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 held:
-  description: The hierarchies of which the machine holds a value.
+  description: Hierarchies whose values the machine holds.
   returned: success
   type: list
   elements: str
   sample: [endorsement, owner]
 demanded:
-  description: The hierarchies that have a password.
-  returned: when the machine was asked
+  description: Hierarchies that have a password.
+  returned: if the machine was contacted
   type: list
   elements: str
   sample: [endorsement]
