@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIRMWARE = Path("/usr/share/OVMF")
+# its keys can be changed by the firmware alone, which then is in a mode of the processor of its own
+SECURE_FIRMWARE = "OVMF_CODE_4M.secboot.fd"
+SECURE_BOARD = ("q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on")
 GATEWAY, PREFIX = "10.89.7.1", 24
 
 # emulation takes about 30 s to a login on a quiet machine, and three times that on a busy one
@@ -70,13 +73,17 @@ IPv6AcceptRA=no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a virtual machine is made of; a command line other than the image's is measured as a changed one."""
+    """What a virtual machine is made of; a command line other than the image's is measured as a changed one.
+
+    ``secure_boot``: firmware that knows Secure Boot and has no keys, so it is off until somebody enrolls some.
+    """
 
     memory_mebibytes: int = 2048
     processors: int = 1
     state_disk_mebibytes: int = 512
     acceleration: str = "tcg"
     command_line: str = ""
+    secure_boot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +206,12 @@ def start_tpm(vm: Vm) -> None:
 def words(vm: Vm) -> list[str]:
     """Return QEMU's command line: a pinned place for each device, and nothing that is not named here."""
     home, hardware = vm.home, vm.hardware
+    firmware, board = (SECURE_FIRMWARE, SECURE_BOARD) if hardware.secure_boot else ("OVMF_CODE_4M.fd", ("q35",))
     return [
-        "qemu-system-x86_64", "-name", vm.machine.name, "-machine", "q35", *ACCELERATION[hardware.acceleration],
+        "qemu-system-x86_64", "-name", vm.machine.name, "-machine", *board, *ACCELERATION[hardware.acceleration],
         "-smp", str(hardware.processors), "-m", str(hardware.memory_mebibytes),
         "-display", "none", "-nodefaults", "-no-user-config", "-rtc", "base=utc",
-        "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={FIRMWARE / 'OVMF_CODE_4M.fd'}",
+        "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={FIRMWARE / firmware}",
         "-drive", f"if=pflash,format=raw,unit=1,file={home / 'variables.fd'}",
         *drive("root", home / "disk.qcow2", "0x4", boot=True), *drive("state", home / "state.qcow2", "0x5"),
         "-netdev", f"tap,id=segment,ifname={vm.tap},script=no,downscript=no",
