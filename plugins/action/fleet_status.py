@@ -33,6 +33,7 @@ class ActionModule(AttestedAction):
             "cluster": {"type": "dict", "required": True},
             "cluster_name": {"type": "str", "default": ""},
             "control_planes": {"type": "list", "elements": "str", "required": True},
+            "next_boots": {"type": "dict", "default": {}},
             "nodes": {"type": "dict", "required": True},
             "report": {"type": "path"},
         }
@@ -48,6 +49,7 @@ class ActionModule(AttestedAction):
             cluster_name=params["cluster_name"],
             release=release(),
             made_at=SystemClock().now(),
+            next_boots=params["next_boots"],
         )
         if not check_mode:
             write_report(paths, html=lambda: render_html(fleet), json=lambda: render_json(fleet))

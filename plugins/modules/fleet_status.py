@@ -43,6 +43,12 @@ options:
     type: list
     elements: str
     required: true
+  next_boots:
+    description:
+      - What RV(attested.kubernetes.measurement_profile_info#module:judged) says of the next boot, by name of the node.
+      - One that is V(refused) or V(unknown) is a line of the table. It needs no person as long as nobody reboots.
+    type: dict
+    default: {}
   cluster_name:
     description: Name of the cluster for the title of the page.
     type: str

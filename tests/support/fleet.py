@@ -126,7 +126,12 @@ def known(name: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def status(nodes: dict[str, dict[str, Any]], *rows: dict[str, Any], **cluster: Any) -> FleetStatus:
+def status(
+    nodes: dict[str, dict[str, Any]],
+    *rows: dict[str, Any],
+    next_boots: dict[str, dict[str, Any]] | None = None,
+    **cluster: Any,
+) -> FleetStatus:
     """Return the status of a cluster that answers."""
     planes = [name for name in nodes if name.startswith("cp")]
     return read_fleet(
@@ -136,6 +141,7 @@ def status(nodes: dict[str, dict[str, Any]], *rows: dict[str, Any], **cluster: A
         cluster_name="prod",
         release="0.2.0",
         made_at=NOW,
+        next_boots=next_boots,
     )
 
 

@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.host import SystemClock, release
 from ..errors import AttestedError, visible
+from ..evidence.eventlog.describe import describe
+from ..evidence.eventlog.facts import boot_facts
+from ..evidence.eventlog.tcg import parse_firmware_log
+from ..evidence.image.next_boot import Shown, Verdict, judge
 from ..evidence.registry import own_evidence, unproven_evidence
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
+from ..node import boot_entry
 from ..node.config import DEFAULT_PATH, load_node_config
-from ..node.journal import NodeJournal
+from ..node.journal import NodeJournal, NodePhase
 from ..node.status import NodeStatus, read_status
+from ..node.witness import read_event_logs
+from ..policy.presets import READING_REGISTERS, Preset, learn_preset
 from ..reasons import Reason
+from ..tpm.client import open_tpm
 from .appraise import add_appraise, add_variants
 from .audit import add_audit
 from .kit import add_kit
@@ -32,12 +40,16 @@ from .secret import add_secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..node.config import NodeConfig
+    from ..policy.profile import MeasurementProfile
+
 _GOOD, _WAITING, _BAD, _PLAIN = "\033[32m", "\033[33m", "\033[31m", "\033[0m"
 _WIDTH = 100
 _LABEL_WIDTH = 13
 _USAGE_ERROR = 2
 _RENEWAL_SECONDS = 300
 _CONTROL_PLANE_RENEWAL_SECONDS = 3600
+_COMPARE = "before a reboot compare it with the policy: ansible-playbook attested.kubernetes.status"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +78,7 @@ def _status(options: argparse.Namespace) -> int:
         "evidence": own_evidence(),
         "verified_only": unproven_evidence() or None,
         **status.as_result(),
+        "next_boot": _next_boot(config) if status.state.phase is NodePhase.JOINED else None,
     }
     if options.json:
         _print(json.dumps(values, indent=2))
@@ -73,6 +86,37 @@ def _status(options: argparse.Namespace) -> int:
         printable = {name: visible(value) if isinstance(value, str) else value for name, value in values.items()}
         _print(_table(printable, status))
     return 1 if status.needs_person else 0
+
+
+def _next_boot(config: NodeConfig) -> str | None:
+    """Return how the next boot of a member differs from the one that it is in; None where it does not.
+
+    A node has no policy to hold it against: who has, is named.
+    """
+    try:
+        found = boot_entry.find_next(boot_entry.Machine(runner=SystemRunner()))
+        judged = judge(found, [_this_boot(config)], now=SystemClock().now(), shown=Shown())
+    except (AttestedError, OSError) as error:
+        return f"unknown: {error}; {_COMPARE}"
+    if judged.verdict is Verdict.ALLOWED:
+        return None
+    told = f"{found.path} differs from {judged.differences}" if judged.differences else f"unknown: {judged.why}"
+    return f"{told}; {_COMPARE}"
+
+
+def _this_boot(config: NodeConfig) -> MeasurementProfile:
+    """Return what this machine has booted, as a profile that is learned from its registers and its log."""
+    logs = read_event_logs(config.logs)
+    with open_tpm(config.tcti) as tpm:
+        registers = tpm.pcr_read(READING_REGISTERS)
+    log = parse_firmware_log(logs.firmware)
+    return learn_preset(
+        "this boot",
+        Preset.AUTO,
+        pcrs=registers,
+        events=describe(log, (), command_line=logs.command_line),
+        facts=boot_facts(log, quoted=registers, command_line=logs.command_line),
+    )
 
 
 def _agent() -> str:
@@ -147,6 +191,7 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "reason": values["reason"],
         "message": values["message"],
         "next try": values["next_try"],
+        "next boot": values["next_boot"],
         "to do": values["to_do"],
     }
     return "\n".join(_row(label, value) for label, value in shown.items() if value is not None)

@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..evidence.image.next_boot import Verdict
 from ..reasons import Reason
 from .page import BAD, GOOD, UNSURE, Cell, Count, Need, Page, place_of, plain, render_page
 
@@ -40,7 +41,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """One node: what it says of itself, and what the cluster says of it. A text is empty where nothing is known."""
+    """One node: what it says of itself, and what the cluster says of it. A text is empty where nothing is known.
+
+    ``next_boot``: why the policy in force would not accept it after a reboot, or why that is not known.
+    """
 
     name: str
     tone: str
@@ -56,6 +60,7 @@ class NodeRow:
     certificate_until: str
     control_plane_until: str
     control_plane_first: str
+    next_boot: str
     to_do: str
 
 
@@ -133,8 +138,13 @@ def read_fleet(
     cluster_name: str,
     release: str,
     made_at: datetime,
+    next_boots: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> FleetStatus:
-    """Return the status made of the module results; a node or a cluster that did not answer has its failure there."""
+    """Return the status made of the module results; a node or a cluster that did not answer has its failure there.
+
+    ``next_boots``: what the policy says of the next boot of a node (`evidence.image.next_boot.Judgement`).
+    """
+    judged = next_boots or {}
     known = {_text(row, "name"): row for row in cluster.get("nodes") or ()}
     names = sorted(nodes)
     calls = [*_calls_of_cluster(nodes, cluster, control_planes)]
@@ -146,7 +156,10 @@ def read_fleet(
         cluster_name=cluster_name,
         release=release,
         made_at=made_at,
-        rows=tuple(_row(name, nodes[name], known.get(name, {}), is_called=name in called) for name in names),
+        rows=tuple(
+            _row(name, nodes[name], known.get(name, {}), judged.get(name, {}), is_called=name in called)
+            for name in names
+        ),
         calls=tuple(calls),
         refusals=tuple(one for name in names if (one := _refusal(name, known.get(name, {})))),
         waiting=tuple(
@@ -169,6 +182,7 @@ def render_table(fleet: FleetStatus) -> list[str]:
         for one in fleet.rows
         if one.control_plane_until
     ]
+    lines += [f"NEXT BOOT {one.name}: {one.next_boot}" for one in fleet.rows if one.next_boot]
     for refusal in fleet.refusals:
         lines.append(f"REFUSED {refusal.node}: {refusal.reason}, {refusal.told}")
         lines += [f"  {clause}" for clause in refusal.clauses]
@@ -245,7 +259,7 @@ def _cells(row: NodeRow) -> tuple[Cell, ...]:
         Cell(text=_WORDS[row.tone], tone=row.tone, order=str(list(_WORDS).index(row.tone))),
         *(Cell(text=text, full=text if text.startswith("ek-") else "") for text in _facts(row)),
         Cell(text=row.certificate_until, more=plane),
-        Cell(text=row.to_do),
+        Cell(text=row.to_do, more=f"next boot {row.next_boot}" if row.next_boot else ""),
     )
 
 
@@ -281,7 +295,14 @@ def _to_do(said: Mapping[str, Any]) -> str:
     return _text(said, "to_do") or _text(said, "msg") or "cannot be reached"
 
 
-def _row(name: str, said: Mapping[str, Any], known: Mapping[str, Any], *, is_called: bool) -> NodeRow:
+def _next_boot(judged: Mapping[str, Any]) -> str:
+    verdict = _text(judged, "verdict")
+    return "" if verdict in {"", Verdict.ALLOWED.value} else f"{verdict}: {_text(judged, 'why')}"
+
+
+def _row(
+    name: str, said: Mapping[str, Any], known: Mapping[str, Any], judged: Mapping[str, Any], *, is_called: bool
+) -> NodeRow:
     is_well = said.get("phase") == "Joined" and _to_do(said) == "Nothing."
     return NodeRow(
         name=name,
@@ -298,6 +319,7 @@ def _row(name: str, said: Mapping[str, Any], known: Mapping[str, Any], *, is_cal
         certificate_until=_time(said, "certificate_expires"),
         control_plane_until=_time(said, "control_plane_expires"),
         control_plane_first=_text(said, "control_plane_first"),
+        next_boot=_next_boot(judged),
         to_do=_to_do(said),
     )
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import NextBoot
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
+from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 from ansible_collections.attested.kubernetes.tests.support.replaced_module import replace_modules
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,6 +34,16 @@ GOOD = {
 AWAY = {"failed": True, "msg": "KUBECTL_FAILED: expected the API server to answer"}
 
 
+PROFILE = "deb13-grub"
+BOOTED_KERNEL = "ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0"
+
+
+def _boots(kernel: str) -> dict[str, Any]:
+    """Return what a machine says that boots this kernel next."""
+    told = NextBoot(path="/boot/efi/EFI/debian/shimx64.efi", kernel=bytes.fromhex(kernel))
+    return {"next_boot": told.to_mapping()}
+
+
 class Site:
     """A site of three machines, each of which may be down: nobody listens where it is."""
 
@@ -42,19 +55,20 @@ class Site:
         book.write_text(book.read_text().replace("/opt/attested/venv/bin/python", sys.executable))
         (collection / "roles").mkdir()
         (collection / "roles" / "node_status").symlink_to(ROOT / "roles" / "node_status")
-        modules = {"node_status_info": (), "cluster_info": ()}
+        modules = {"node_status_info": (), "cluster_info": (), "next_boot_info": ()}
         replace_modules(collection, Path(__file__).with_name("traced.py"), root, modules)
-        for part in ("plugin_utils", "action/fleet_status.py"):  # this one is run as it is
+        here = ("fleet_status", "measurement_profile_info")  # these are run as they are
+        for part in ("plugin_utils", *(f"action/{name}.py" for name in here)):
             (collection / "plugins" / part).symlink_to(ROOT / "plugins" / part)
         (collection / "plugins" / "modules").mkdir()
-        for name in (*modules, "fleet_status"):
+        for name in (*modules, *here):
             shutil.copy(ROOT / "plugins" / "modules" / f"{name}.py", collection / "plugins" / "modules" / f"{name}.py")
 
     def run(self, *options: str, down: tuple[str, ...] = (), **answers: Any) -> tuple[int, str]:
         """Run the playbook; return exit code and output."""
         ready = [one for one in NAMES if one not in down]
         cluster = {"nodes": [_row(name, ready=name in ready) for name in NAMES], "policy": {}, "waiting": []}
-        results = {"node_status_info": GOOD, "cluster_info": cluster, **answers}
+        results = {"node_status_info": GOOD, "cluster_info": cluster, "next_boot_info": {}, **answers}
         (self.root / "answers.json").write_text(json.dumps({"results": results}))
         here = {name: {"ansible_connection": "local"} for name in ready}
         gone = {name: {"ansible_host": "127.0.0.1", "ansible_port": 1} for name in down}
@@ -179,3 +193,23 @@ def test_check_mode_writes_no_report(site: Site) -> None:
     ends, said = site.run("--check", "-e", "attested_status_report=now.html")
     assert ends == 0, said
     assert not (site.root / "now.html").exists()
+
+
+def test_a_next_boot_that_the_policy_in_force_does_not_allow_is_told_and_is_no_failure(site: Site) -> None:
+    """Held against the profiles of the cluster's policy, by their manifests in the site; a machine may not answer."""
+    (site.root / "policy").mkdir()
+    (site.root / "policy" / f"{PROFILE}.yml").write_text(render_document(render_profile(learned(PROFILE))))
+    cluster = {"nodes": [_row(name, ready=True) for name in NAMES], "waiting": []}
+    policy = {"generation": 7, "profiles": [PROFILE], "revoked": 0}
+    answers = {
+        "cluster_info": {**cluster, "policy": policy},
+        "next_boot_info": _boots(BOOTED_KERNEL),
+        "next_boot_info w-1": _boots("00" * 32),
+        "next_boot_info cp-2": {"failed": True, "msg": "COMMAND_MISSING: expected the program efibootmgr"},
+    }
+    ends, said = site.run(**answers)
+    assert ends == 0, said
+    assert "NEXT BOOT w-1: unknown: /boot/efi/EFI/debian/shimx64.efi: no active profile would accept" in said
+    assert said.count("NEXT BOOT") == 1
+    ends, said = site.run(**{**answers, "cluster_info": {**cluster, "policy": {**policy, "profiles": ["elsewhere"]}}})
+    assert (ends, "NEXT BOOT" in said) == (0, False), said

@@ -121,11 +121,15 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A verdict, the profile that would accept the machine, and otherwise why none would, or why that is not known."""
+    """A verdict, the profile that would accept the machine, and otherwise why none would, or why that is not known.
+
+    ``differences``: what deviates from each profile, where it can be computed.
+    """
 
     verdict: Verdict
     profile: str = ""
     why: str = ""
+    differences: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +162,7 @@ def judge(found: NextBoot, profiles: Sequence[MeasurementProfile], *, now: datet
     return Judgement(
         verdict=Verdict.UNKNOWN if open_ones else Verdict.REFUSED,
         why=f"{found.path}: no active profile would accept the machine after booting it ({told})",
+        differences=told,
     )
 
 

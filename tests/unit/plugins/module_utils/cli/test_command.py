@@ -5,15 +5,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from types import SimpleNamespace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeState
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import NextBoot
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import boot_entry
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase, NodeState
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import NodeStatus
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support import boots
+
+BOOT = boots.load("deb13-grub")
+BOOTED_KERNEL = bytes.fromhex("ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0")
+COMPARE = "before a reboot compare it with the policy: ansible-playbook attested.kubernetes.status"
 
 
 def test_a_code_is_explained_whatever_its_case(capsys):
@@ -116,3 +126,77 @@ def test_status_shows_which_control_plane_the_proxy_uses(capsys, monkeypatch):
     monkeypatch.setattr(command, "read_status", lambda _machine, _journal: state)
     assert command.main(["status"]) == 0
     assert f"API {told}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture
+def member(monkeypatch):
+    """A member of the cluster that has booted GRUB; the test says what its firmware starts next."""
+
+    @contextlib.contextmanager
+    def tpm(_tcti):
+        yield SimpleNamespace(pcr_read=lambda registers: {one: BOOT.pcrs[one] for one in registers})
+
+    state = NodeStatus(
+        state=NodeState(phase=NodePhase.JOINED),
+        locked=True,
+        kubelet_active=True,
+        bootstrapper_active=False,
+        certificate_expires=None,
+        to_do="Nothing.",
+        needs_person=False,
+    )
+    logs = EventLogs(firmware=BOOT.firmware, userspace=b"", nodelock=b"", command_line=BOOT.command_line)
+    config = SimpleNamespace(name="w-1", cluster_name="lab", tcti="device:/dev/tpmrm0", logs=None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(command, "load_node_config", lambda _path: config)
+    monkeypatch.setattr(command, "read_status", lambda _machine, _journal: state)
+    monkeypatch.setattr(command, "read_event_logs", lambda _paths: logs)
+    monkeypatch.setattr(command, "open_tpm", tpm)
+
+
+def told_of(found, capsys, monkeypatch):
+    """Return what status says of the next boot, to a program and to a person; neither needs a person for it."""
+    monkeypatch.setattr(boot_entry, "find_next", lambda _machine: found)
+    assert command.main(["status", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["next_boot"]
+    assert command.main(["status"]) == 0
+    return told, " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("member")
+def test_a_next_boot_that_is_the_one_of_now_is_no_word_worth(capsys, monkeypatch):
+    told, shown = told_of(NextBoot(path="/boot/vmlinuz-1", kernel=BOOTED_KERNEL), capsys, monkeypatch)
+    assert (told, "next boot" in shown) == (None, False)
+
+
+@pytest.mark.usefixtures("member")
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        pytest.param(
+            NextBoot(path="/boot/vmlinuz-2", kernel=bytes(32)),
+            "/boot/vmlinuz-2 differs from this boot: kernel in no reference event of PCR 9",
+            id="another kernel",
+        ),
+        pytest.param(
+            NextBoot(path="the firmware", problem="is asked to do something else first (OsIndications 0x4)"),
+            "unknown: the firmware: is asked to do something else first (OsIndications 0x4)",
+            id="a capsule that waits",
+        ),
+    ],
+)
+def test_a_next_boot_that_is_not_the_one_of_now_is_told(found, told, capsys, monkeypatch):
+    said, shown = told_of(found, capsys, monkeypatch)
+    assert said == f"{told}; {COMPARE}"
+    assert f"next boot {said}" in shown
+
+
+@pytest.mark.usefixtures("member")
+def test_a_tpm_that_does_not_answer_leaves_the_next_boot_unknown(capsys, monkeypatch):
+    def fails(_tcti):
+        raise TpmError("expected a TPM, found none", reason=Reason.TPM_UNREACHABLE)
+
+    monkeypatch.setattr(command, "open_tpm", fails)
+    said, _shown = told_of(NextBoot(path="/boot/vmlinuz-1", kernel=BOOTED_KERNEL), capsys, monkeypatch)
+    assert "unknown: " in said
+    assert "expected a TPM, found none" in said

@@ -297,6 +297,7 @@ def hostile(text: str) -> FleetStatus:
         {"w-1": node, "cp-1": plane, text: {"unreachable": True, "msg": text}, "w-2": said(phase={text: [text]})},
         known("w-1", refused=refusal, ready=False, ready_message=text, role=text, version=text),
         known("cp-1", refused=refusal, identity=text, profile=text),
+        next_boots={"w-1": {"verdict": f"x{text}", "why": text}},
         waiting=[{"identity": text, "claims": text, "since": text}],
         policy={**POLICY, "weaknesses": [text], "unreadable": [text]},
     )
@@ -310,3 +311,20 @@ def test_a_hostile_text_is_text_wherever_it_stands(text: str) -> None:
     lines = [*render_table(hostile(text)), *render_calls(hostile(text)), *render_policy(hostile(text))]
     assert all(line.isprintable() for line in lines)
     assert text in [one["name"] for one in json.loads(render_json(hostile(text)))["nodes"]]
+
+
+@pytest.mark.parametrize(
+    ("judged", "told"),
+    [
+        pytest.param({"verdict": "refused", "why": "a.efi: no profile"}, "refused: a.efi: no profile", id="refused"),
+        pytest.param({"verdict": "unknown", "why": "vmlinuz: new"}, "unknown: vmlinuz: new", id="unknown"),
+        pytest.param({"verdict": "allowed", "profile": "r650", "why": ""}, "", id="allowed"),
+        pytest.param({}, "", id="not read"),
+    ],
+)
+def test_a_next_boot_that_the_policy_does_not_allow_is_told_and_needs_nobody(judged: dict[str, str], told: str) -> None:
+    found = status({"w-1": said()}, known("w-1"), next_boots={"w-1": judged})
+    (row,) = json.loads(render_json(found))["nodes"]
+    assert (row["next_boot"], row["status"], render_calls(found)) == (told, "good", [])
+    assert [line for line in render_table(found) if "NEXT BOOT" in line] == ([f"NEXT BOOT w-1: {told}"] if told else [])
+    assert (f"next boot {told}" in PageReader(render_html(found)).text) is bool(told)
