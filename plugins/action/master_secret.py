@@ -56,6 +56,7 @@ class ActionModule(AttestedAction):
                 "import_from": {"type": "path"},
                 "measurement_salt": {"type": "str"},
                 "passphrase_file": {"type": "path", "no_log": False},
+                "secure_boot_key": {"type": "bool", "default": False, "no_log": False},
                 "shares_from": {"type": "list", "elements": "path"},
                 "shares_to": {"type": "path"},
                 "split": {"type": "str"},
@@ -70,10 +71,13 @@ class ActionModule(AttestedAction):
         site = Site.at(params["site"])
         order = _order_of(params)
         plan = secrets.plan(site, _origin_of(params))
-        made = [str(path.relative_to(site.root)) for path in plan.missing]
+        boot_key = secrets.plan_boot_key(site) if params["secure_boot_key"] else ()
+        made = [str(path.relative_to(site.root)) for path in (*plan.missing, *boot_key)]
         if check_mode and plan.missing:
             return _result(made, split=order is not None)
         public = _apply(site, plan, str(params["cluster_name"]))
+        if boot_key and not check_mode:
+            secrets.make_boot_key(site, name=str(params["cluster_name"]), vault=AnsibleVault(), clock=SystemClock())
         split = order is not None and _split(site, params["shares_to"], order, check_mode=check_mode)
         return _result(made, split=split, **_shown(public))
 

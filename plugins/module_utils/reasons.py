@@ -335,8 +335,8 @@ class Reason(Enum):
     )
     BOOT_IMAGE_UNFIT = _row(
         Coarse.LOCAL,
-        "This machine cannot boot the image: its root file system is not here, or it is not signed.",
-        "Give all machines the label that the image's command line names, or sign the image with a key that the firmware has.",
+        "This machine cannot boot the image: its root file system is not here, or Secure Boot does not allow it.",
+        "Give all machines the label that the image's command line names, or sign the image with a key whose certificate the firmware's db has.",
         "ansible-playbook attested.kubernetes.boot_image -e image=NAME",
     )
     BOOT_KEY_MISMATCH = _row(

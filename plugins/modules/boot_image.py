@@ -31,9 +31,11 @@ options:
   state:
     description:
       - V(built) writes the unsigned image O(path) from the kernel of this machine.
-      - V(signed) writes O(image) with a signature to O(path).
+      - V(signed) writes O(image) with a signature to O(path), and the certificate beside it as firmware takes it
+        (C(.cer), DER). It works on the machine that runs the playbook, whatever the host of the task is.
       - V(installed) puts O(image) on the EFI system partition as O(name), with a boot entry that is in no boot order,
-        and makes it the next boot, unless the machine runs it or boots it by default.
+        and makes it the next boot, unless the machine runs it or boots it by default. With Secure Boot on C(db) of the
+        firmware has to have the certificate that signed it, or its hash (C(BOOT_IMAGE_UNFIT)).
       - V(default) makes it the first of the boot order. Fails with C(BOOT_FELL_BACK) where this boot is not its own.
     type: str
     choices: [built, signed, installed, default]
@@ -68,7 +70,8 @@ options:
     description: With V(signed) and V(installed), the image.
     type: path
   key:
-    description: With V(signed), the file of the private key (PEM, without a password), on this machine.
+    description: With V(signed), the file of the private key (PEM, without a password), in clear or encrypted by Ansible
+      Vault.
     type: path
   certificate:
     description: With V(signed), the file of its certificate (PEM).
@@ -91,14 +94,13 @@ EXAMPLES = r"""
     path: /var/lib/attested/boot-images/fleet-1.efi
     command_line: root=LABEL=root rw quiet
 
-- name: Sign the image on the machine that has the key
+- name: Sign the image
   attested.kubernetes.boot_image:
     state: signed
-    image: fleet-1.unsigned.efi
-    path: fleet-1.efi
-    key: /dev/shm/secure-boot.key
+    image: boot-images/fleet-1.unsigned.efi
+    path: boot-images/fleet-1.efi
+    key: .secrets/secure-boot-key.pem
     certificate: secure-boot.pem
-  delegate_to: localhost
 
 - name: Make the image the next boot
   attested.kubernetes.boot_image:
@@ -123,6 +125,11 @@ sha256:
   returned: with V(built) and V(signed)
   type: str
   sample: ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0
+certificate:
+  description: The certificate for the firmware's C(db).
+  returned: with V(signed)
+  type: str
+  sample: boot-images/secure-boot.cer
 release:
   description: The kernel's release.
   returned: with V(built) and V(signed)

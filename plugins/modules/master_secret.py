@@ -57,6 +57,13 @@ options:
   split:
     description: How many shares rebuild the secret and how many are created, such as V(3/5). At least 2, at most 16.
     type: str
+  secure_boot_key:
+    description:
+      - Make a key that signs boot images for Secure Boot too (RSA of 2048 bits), unless the site has one. The private
+        key is C(.secrets/secure-boot-key.pem), its certificate C(secure-boot.pem) of the site, which is committed.
+      - Fails with C(SITE_SECRETS_INCOMPLETE) where one of both files is gone. The key is in no recovery kit.
+    type: bool
+    default: false
   passphrase_file:
     description:
       - Path of a file with the passphrase of the shares, 12 to 256 printable ASCII characters. It may be C(/dev/fd/N).
@@ -80,6 +87,12 @@ EXAMPLES = r"""
   attested.kubernetes.master_secret:
     site: "{{ inventory_dir }}"
     cluster_name: prod
+
+- name: Create a key for Secure Boot too
+  attested.kubernetes.master_secret:
+    site: "{{ inventory_dir }}"
+    cluster_name: prod
+    secure_boot_key: true
 
 - name: Split the master secret into five shares with a threshold of three
   attested.kubernetes.master_secret:

@@ -55,6 +55,16 @@ class Site:
         return self.secrets / "policy-key.pem"
 
     @property
+    def secure_boot_key(self) -> Path:
+        """Private key that signs images for Secure Boot; only a site that asked for one has it."""
+        return self.secrets / "secure-boot-key.pem"
+
+    @property
+    def secure_boot_certificate(self) -> Path:
+        """Its certificate, for the firmware of machines; committed."""
+        return self.root / "secure-boot.pem"
+
+    @property
     def admin_kubeconfig(self) -> Path:
         """The admin's kubeconfig; its key never leaves this machine."""
         return self.secrets / "admin.kubeconfig"

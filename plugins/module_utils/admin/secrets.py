@@ -10,9 +10,10 @@ break leaves either a complete set or a set that says it is incomplete.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from .._deps.crypto import ed25519, serialization
+from .._deps.crypto import ed25519, hashes, rsa, serialization, x509
 from ..core.files import read_bytes, write_atomic
 from ..errors import SiteError
 from ..keyservice.ca import make_join_ca
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
     from ..core.host import Clock, Random
     from ..keyservice.master import MasterSecret
     from .layout import Site
+
+
+_FIRMWARE_KEY_BITS = 2048
+"""What every firmware takes."""
+_BACKDATED = timedelta(days=1)
+_LIFE = timedelta(days=36500)
+"""Firmware does not look at it."""
 
 
 class Vault(Protocol):
@@ -100,6 +108,38 @@ def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Cl
     write_atomic(site.policy_key, vault.encrypt(policy_private))
     write_atomic(site.cluster_file, render(public), mode=0o644)
     return public
+
+
+def plan_boot_key(site: Site) -> tuple[Path, ...]:
+    """Return which files of the key for Secure Boot are to be made: both or none.
+
+    Raises `SiteError` SITE_SECRETS_INCOMPLETE where one of them is gone: another key is in no firmware.
+    """
+    files = (site.secure_boot_key, site.secure_boot_certificate)
+    missing = tuple(path for path in files if not path.exists())
+    if missing and missing != files:
+        raise SiteError(
+            f"expected both files of the key for Secure Boot or none, missing: {missing[0].name}",
+            reason=Reason.SITE_SECRETS_INCOMPLETE,
+        )
+    return missing
+
+
+def make_boot_key(site: Site, *, name: str, vault: Vault, clock: Clock) -> None:
+    """Make the key that signs images of the cluster called ``name``, and its certificate, the public one last."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=_FIRMWARE_KEY_BITS)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name[:40]} Secure Boot")])
+    start = clock.now() - _BACKDATED
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), start, start + _LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_atomic(site.secure_boot_key, vault.encrypt(private))
+    write_atomic(site.secure_boot_certificate, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
 
 
 def load(site: Site, vault: Vault) -> KeyBundle:

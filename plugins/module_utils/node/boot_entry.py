@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import AttestedError, PolicyError, SystemFault
+from ..evidence.eventlog.describe import SHA256, X509, described_keys, signature_lists
 from ..evidence.image.next_boot import NextBoot, digest_of, find_next_boots
-from ..evidence.image.pe import MAX_IMAGE_BYTES, is_signed, parse_program, read_image
+from ..evidence.image.pe import MAX_IMAGE_BYTES, parse_program, read_image, signature_of
 from ..policy.assertions import boot_options
 from ..reasons import Reason
 from ..result import Diff, Result
@@ -40,6 +41,7 @@ _SPARE_BYTES = 1 << 20
 _ENTRY = re.compile(r"^Boot([0-9A-Fa-f]{4})([* ]) ?(.*)$")
 _VARIABLES = "sys/firmware/efi/efivars"
 _GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_DATABASE = "db-d719b2cb-3d3a-4596-a3bc-dad00e67656f"
 _BY_NAME = ("LABEL=", "UUID=", "PARTLABEL=", "PARTUUID=")
 
 
@@ -144,6 +146,11 @@ class Machine:
         """Whether Secure Boot is on, as the firmware says."""
         return self.variable("SecureBoot") == 1
 
+    def trusted_keys(self) -> bytes:
+        """Return whom the firmware lets sign what it starts: the signature lists of db, empty where there is none."""
+        file = self.root / _VARIABLES / _DATABASE
+        return file.read_bytes()[4:] if file.exists() else b""
+
     def identity_of(self, partition: Path) -> str:
         """Return the unique name of the mounted partition (PARTUUID), empty where the system does not know it."""
         told = self.runner.run(("findmnt", "--noheadings", "--output=PARTUUID", f"--mountpoint={partition}")).stdout
@@ -165,13 +172,10 @@ class Machine:
 def require_bootable(image: bytes, machine: Machine) -> None:
     """Check that this machine can boot the image; raises `PolicyError` BOOT_IMAGE_UNFIT or IMAGE_MALFORMED.
 
-    Its root file system has to be on this machine, and where Secure Boot is on it needs a signature.
+    Its root file system has to be on this machine, and where Secure Boot is on a key of the firmware has to allow it.
     """
-    if machine.enforces_signatures() and not is_signed(image):
-        raise PolicyError(
-            "expected a signed image on a machine with Secure Boot on, got one without a signature",
-            reason=Reason.BOOT_IMAGE_UNFIT,
-        )
+    if machine.enforces_signatures():
+        require_trusted(image, machine.trusted_keys())
     options = boot_options(read_image(image).command_line)
     roots = [option.removeprefix("root=") for option in options if option.startswith("root=")]
     if any(option.startswith("roothash=") for option in options) or not roots:
@@ -184,6 +188,29 @@ def require_bootable(image: bytes, machine: Machine) -> None:
     if not found:
         raise PolicyError(
             f"expected the image's root file system root={root} on this machine, found none",
+            reason=Reason.BOOT_IMAGE_UNFIT,
+        )
+
+
+def require_trusted(image: bytes, database: bytes) -> None:
+    """Check that the signature database db allows the image; raises `PolicyError` BOOT_IMAGE_UNFIT.
+
+    It has the certificate that stands in the image's signature, or the hash of the image. The signature itself is not
+    verified: the firmware does that, and a reset leads back to the entry of before.
+    """
+    signature, digest = signature_of(image), parse_program(image).digest
+    lists = tuple(signature_lists(database))
+    if any(kind == SHA256 and digest in entries for kind, entries in lists):
+        return
+    if not signature:
+        raise PolicyError(
+            "expected a signed image on a machine with Secure Boot on, got one without a signature",
+            reason=Reason.BOOT_IMAGE_UNFIT,
+        )
+    if not any(kind == X509 and any(one in signature for one in entries) for kind, entries in lists):
+        raise PolicyError(
+            f"expected an image that a certificate of the firmware's db signed ({described_keys(database)}), "
+            "got one of another signer",
             reason=Reason.BOOT_IMAGE_UNFIT,
         )
 

@@ -9,6 +9,7 @@ goes into the image or into an initrd that is made for it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import tempfile
@@ -27,7 +28,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..core.command import Runner
 
@@ -41,6 +42,7 @@ _INITRD_SECONDS = 3600
 _JOIN_SECONDS = 600
 _SMALL = 1 << 20
 _ROOTS = ("root=", "roothash=")
+_STANDARD_INPUT = "/dev/stdin"
 
 # What makes an initrd that fits any machine, for mkinitramfs; RESUME and KEYMAP would be those of this machine.
 _GENERIC = "MODULES={kind}\nBUSYBOX=auto\nKEYMAP=n\nCOMPRESS=zstd\nFSTYPE=auto\nRESUME=none\n"
@@ -198,45 +200,75 @@ def write_image(path: Path, image: bytes, *, check_mode: bool) -> Result:
 # The state signed, on the machine that has the key of the site.
 
 
-def run_signed(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
+def run_signed(
+    params: Mapping[str, Any],
+    check_mode: bool,
+    *,
+    runner: Runner | None = None,
+    open_key: Callable[[bytes], bytes] = bytes,
+) -> Result:
     """Sign the image ``params["image"]`` into ``params["path"]`` with sbsign, unless that is the same image, signed.
 
-    Raises `SiteError` BOOT_KEY_MISMATCH for a key that is not that of the certificate.
+    ``open_key`` returns the key in clear, which sbsign reads from its standard input. Beside the image lies the
+    certificate as firmware takes it (DER). Raises `SiteError` BOOT_KEY_MISMATCH for a key that is not that of the
+    certificate.
     """
     require("cryptography")
     runner = runner or SystemRunner()
     image, path, certificate = Path(params["image"]), Path(params["path"]), str(params["certificate"])
-    require_key_of(Path(params["key"]), Path(certificate))
+    key = open_key(read_bytes(params["key"], limit=_SMALL))
+    require_key_of(key, Path(certificate), named=str(params["key"]))
+    signed = _signed(path, image, key, certificate, runner)
+    written = write_image(path, signed, check_mode=check_mode)
+    enrolled, is_new = _write_der(path.parent, Path(certificate), check_mode=check_mode)
+    values = {**written.values, "certificate": str(enrolled)}
+    return dataclasses.replace(written, changed=written.changed or is_new, values=values)
+
+
+def _write_der(folder: Path, certificate: Path, *, check_mode: bool) -> tuple[Path, bool]:
+    """Write the certificate for the firmware; return its file, and whether that differs from what was there."""
+    path = folder / f"{certificate.stem}.cer"
+    der = x509.load_pem_x509_certificate(read_bytes(certificate, limit=_SMALL)).public_bytes(serialization.Encoding.DER)
+    changed = not path.exists() or path.read_bytes() != der
+    if changed and not check_mode:
+        make_directory(folder, mode=0o755)
+        write_atomic(path, der, mode=0o644)
+    return path, changed
+
+
+def _signed(path: Path, image: Path, key: bytes, certificate: str, runner: Runner) -> bytes:
+    """Return the signed image: what lies at ``path`` where that is the same image and its signature is good."""
     wanted = parse_program(read_bytes(image, limit=MAX_IMAGE_BYTES)).digest
     if path.exists():
         there = read_bytes(path, limit=MAX_IMAGE_BYTES)
         verified = runner.run(("sbverify", "--cert", certificate, str(path)), check=False)
         if parse_program(there).digest == wanted and not verified.returncode:
-            return write_image(path, there, check_mode=True)
+            return there
     with tempfile.TemporaryDirectory(prefix="attested-signed-") as scratch:
         signed = Path(scratch) / "image"
-        argv = ("sbsign", "--key", str(params["key"]), "--cert", certificate, "--output", str(signed), str(image))
-        runner.run(argv, timeout_seconds=_JOIN_SECONDS)
+        argv = ("sbsign", "--key", _STANDARD_INPUT, "--cert", certificate, "--output", str(signed), str(image))
+        runner.run(argv, stdin=key, timeout_seconds=_JOIN_SECONDS)
         runner.run(("sbverify", "--cert", certificate, str(signed)))
         made = read_bytes(signed, limit=MAX_IMAGE_BYTES)
     if parse_program(made).digest != wanted:
         raise PolicyError(
             "expected the same program with a signature, sbsign made another one", reason=Reason.IMAGE_MALFORMED
         )
-    return write_image(path, made, check_mode=check_mode)
+    return made
 
 
-def require_key_of(key: Path, certificate: Path) -> None:
+def require_key_of(key: bytes, certificate: Path, *, named: str) -> None:
     """Check that the certificate is that of the key; raises `SiteError` BOOT_KEY_MISMATCH, also for other files."""
     try:
-        private: Any = serialization.load_pem_private_key(read_bytes(key, limit=_SMALL), password=None)
+        private: Any = serialization.load_pem_private_key(key, password=None)
         public: Any = x509.load_pem_x509_certificate(read_bytes(certificate, limit=_SMALL)).public_key()
     except (TypeError, ValueError) as error:
         raise SiteError(
-            f"expected a PEM key without a password in {key} and a certificate in {certificate}, got something else",
+            f"expected a PEM key without a password in {named} and a certificate in {certificate}, got something else",
             reason=Reason.BOOT_KEY_MISMATCH,
         ) from error
     if private.public_key() != public:
         raise SiteError(
-            f"expected the key of the certificate {certificate} in {key}, got another", reason=Reason.BOOT_KEY_MISMATCH
+            f"expected the key of the certificate {certificate} in {named}, got another",
+            reason=Reason.BOOT_KEY_MISMATCH,
         )

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import (
-    is_signed,
     parse_program,
     read_image,
+    signature_of,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_image import STUBS
@@ -139,10 +139,42 @@ def test_a_signed_image_has_the_profile_of_the_unsigned_one(site: Path, built: P
     code, _changed, said = play(site, image="fleet-2", **pair)
     assert code == 0, said
     signed = (site / "boot-images" / "fleet-2.efi").read_bytes()
-    assert is_signed(signed)
+    assert signature_of(signed)
     assert parse_program(signed).digest == parse_program(built.read_bytes()).digest
     assert play(site, image="fleet-2", **pair)[:2] == (0, 1)
     assert (site / "boot-images" / "fleet-2.efi").read_bytes() == signed
+
+
+def test_the_sites_own_key_signs_without_being_named_and_is_opened_in_memory_alone(site: Path, built: Path) -> None:
+    """Made by secrets, encrypted in the site; at -vvvv nothing of it is printed, and no file holds it in clear."""
+    (site / "password").write_text("password\n")
+    (site / ".secrets").mkdir(exist_ok=True)
+    vault = ("--vault-password-file", "password")
+    program = str(Path(sys.executable).parent / "ansible")
+    options = json.dumps({"site": str(site), "cluster_name": "prod", "secure_boot_key": True})
+    argv = [program, "localhost", *vault, "-m", "attested.kubernetes.master_secret", "-a", options]
+    made = subprocess.run(argv, cwd=site, capture_output=True, text=True, check=False, timeout=120)
+    assert made.returncode == 0, made.stdout + made.stderr
+    try:
+        code, _changed, said = play(site, *vault, "-vvvv", image="fleet-4")
+        assert code == 0, said
+        view = [f"{program}-vault", "view", *vault, ".secrets/secure-boot-key.pem"]
+        clear = subprocess.run(view, cwd=site, capture_output=True, text=True, check=True, timeout=60).stdout
+        needles = [line for line in clear.splitlines() if line and "-----" not in line]
+        assert len(needles) > 20
+        found = [path for path in site.rglob("*") if path.is_file() and needles[0].encode() in path.read_bytes()]
+        assert ([one for one in needles if one in said], found) == ([], [])
+        image = site / "boot-images" / "fleet-4.efi"
+        checked = ["sbverify", "--cert", str(site / "secure-boot.pem"), str(image)]
+        assert subprocess.run(checked, capture_output=True, check=False, timeout=60).returncode == 0
+        certificate = (site / "boot-images" / "secure-boot.cer").read_bytes()
+        assert certificate in signature_of(image.read_bytes())
+        assert parse_program(image.read_bytes()).digest == parse_program(built.read_bytes()).digest
+        assert play(site, *vault, image="fleet-5", attested_boot_key="")[0] == 0
+        assert not signature_of((site / "boot-images" / "fleet-5.efi").read_bytes())
+    finally:
+        for path in (site / "secure-boot.pem", site / ".secrets" / "secure-boot-key.pem"):
+            path.unlink()
 
 
 @pytest.mark.parametrize(

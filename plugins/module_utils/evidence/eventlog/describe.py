@@ -21,7 +21,7 @@ from ...tpm.constants import ALG_SHA256
 from . import kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .tcg import FirmwareEvent, FirmwareLog, UserspaceRecord
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _GUID_BYTES = 16
 _LIST_HEAD = _GUID_BYTES + 12
 _MAX_ENTRIES = 1024
-_X509 = bytes.fromhex("a159c0a5e494a74a87b5ab155c2bf072")
-_SHA256 = bytes.fromhex("2616c4c14c509240aca941f936934328")
+X509 = bytes.fromhex("a159c0a5e494a74a87b5ab155c2bf072")
+SHA256 = bytes.fromhex("2616c4c14c509240aca941f936934328")
 _HASH_BYTES = 32
 _SHORT = 16
 _MOST_HASHES = 16
@@ -51,20 +51,34 @@ def described_keys(value: bytes) -> str:
         return "empty"
     names: list[str] = []
     hashes: list[bytes] = []
-    others = at = 0
-    while at + _LIST_HEAD <= len(value) and len(names) + others <= _MAX_ENTRIES:
+    others = 0
+    for kind, found in signature_lists(value):
+        if not kind:
+            return f"{len(value)} bytes"
+        names += map(described_certificate, found) if kind == X509 else ()
+        hashes += found if kind == SHA256 else ()
+        others += len(found) if kind not in {X509, SHA256} else 0
+        if len(names) + others > _MAX_ENTRIES:
+            break
+    counted = [f"{others} other entries"] if others else []
+    return ENTRY_MARK.join([*names, *_described_hashes(hashes), *counted])
+
+
+def signature_lists(value: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Yield the lists of a signature database: the kind, and each entry without its owner.
+
+    What does not have the layout ends it, as a list of no kind.
+    """
+    at = 0
+    while at + _LIST_HEAD <= len(value):
         size, head, each = (int.from_bytes(value[at + o : at + o + 4], "little") for o in (16, 20, 24))
         entries = value[at + _LIST_HEAD + head : at + size]
         if size < _LIST_HEAD or at + size > len(value) or each <= _GUID_BYTES or len(entries) % each:
-            return f"{len(value)} bytes"
-        kind = value[at : at + _GUID_BYTES]
+            yield b"", []
+            return
         found = [entries[place + _GUID_BYTES : place + each] for place in range(0, len(entries), each)]
-        names += map(described_certificate, found) if kind == _X509 else ()
-        hashes += found if kind == _SHA256 else ()
-        others += len(found) if kind not in {_X509, _SHA256} else 0
+        yield value[at : at + _GUID_BYTES], found
         at += size
-    counted = [f"{others} other entries"] if others else []
-    return ENTRY_MARK.join([*names, *_described_hashes(hashes), *counted])
 
 
 def _described_hashes(hashes: list[bytes]) -> list[str]:

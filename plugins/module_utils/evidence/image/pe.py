@@ -110,9 +110,12 @@ def without_time(data: bytes) -> bytes:
     return bytes(cleaned) + bytes(-len(cleaned) % _SIGNATURE_STEP)
 
 
-def is_signed(data: bytes) -> bool:
-    """Whether the program has a signature, of any signer; raises `PolicyError` IMAGE_MALFORMED."""
-    return _layout(data).certificates_size > 0
+def signature_of(data: bytes) -> bytes:
+    """Return the signatures of the program as they stand behind it, empty without any; raises IMAGE_MALFORMED.
+
+    Nothing here verifies them.
+    """
+    return data[len(data) - _layout(data).certificates_size :]
 
 
 def _digest(data: bytes, layout: _Layout) -> bytes:

@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import generate_master_secret
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_image import require_key_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 if TYPE_CHECKING:
@@ -210,3 +211,33 @@ def test_malformed_cluster_file_is_refused_by_name(site: Site, change, said: str
 def test_parse_is_the_inverse_of_render(site: Site) -> None:
     public = make(site)
     assert cluster_file.parse(cluster_file.render(public)) == public
+
+
+def make_boot_key(site: Site) -> None:
+    if secrets.plan_boot_key(site):
+        secrets.make_boot_key(site, name="prod", vault=XorVault(), clock=FixedClock())
+
+
+def test_a_key_for_secure_boot_is_made_once_and_lies_encrypted(site: Site) -> None:
+    make_boot_key(site)
+    before = {path: path.read_bytes() for path in site.root.rglob("*") if path.is_file()}
+    make_boot_key(site)
+    assert {path: path.read_bytes() for path in site.root.rglob("*") if path.is_file()} == before
+    assert not any(b"PRIVATE" in content for content in before.values())
+    clear = XorVault().decrypt(before[site.secure_boot_key])
+    require_key_of(clear, site.secure_boot_certificate, named="the key")
+
+
+@pytest.mark.parametrize("lost", ["secure_boot_key", "secure_boot_certificate"])
+def test_half_of_a_key_for_secure_boot_is_refused(site: Site, lost: str) -> None:
+    make_boot_key(site)
+    getattr(site, lost).unlink()
+    with pytest.raises(AttestedError) as caught:
+        secrets.plan_boot_key(site)
+    assert (caught.value.code, getattr(site, lost).name in caught.value.message) == ("SITE_SECRETS_INCOMPLETE", True)
+
+
+def test_a_key_for_secure_boot_is_none_of_the_secrets_that_belong_together(site: Site) -> None:
+    make_boot_key(site)
+    make(site)
+    assert secrets.plan(site).missing == ()

@@ -12,12 +12,14 @@ import dataclasses
 import hashlib
 import os
 import stat
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import SHA256, X509
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import NextBoot
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import parse_program, read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import (
@@ -41,6 +43,7 @@ OURS = r"HD(1,GPT,aaaaaaaa-2222-3333-4444-555555555555,0x800,0x30000)/File(\EFI\
 NEWER = r"HD(1,GPT,aaaaaaaa-2222-3333-4444-555555555555,0x800,0x30000)/\EFI\Linux\fleet-1.efi"
 IMAGE = pe.image(stub=252)
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+DATABASE = "sys/firmware/efi/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -297,21 +300,61 @@ def test_the_root_of_the_image_has_to_be_on_the_machine(
     assert (error.code, f"{last} on this machine" in error.message) == ("BOOT_IMAGE_UNFIT", True)
 
 
-@pytest.mark.parametrize(
-    ("state", "signature", "code"),
-    [(b"\x01", b"", "BOOT_IMAGE_UNFIT"), (b"\x01", bytes(8), ""), (b"\x00", b"", "")],
-    ids=["unsigned", "signed", "off"],
-)
-def test_with_secure_boot_an_image_needs_a_signature(
-    state: bytes, signature: bytes, code: str, order: dict[str, Any], machine: Machine
-) -> None:
-    variable = machine.root / SECURE_BOOT
-    variable.parent.mkdir(parents=True)
-    variable.write_bytes(b"\x06\x00\x00\x00" + state)
+CERTIFICATE, OTHERS = b"the certificate of the site", b"a certificate of somebody"
+
+
+def database(*lists: tuple[bytes, bytes]) -> bytes:
+    """Return signature lists of one entry each (kind, content), as the firmware's variable has them."""
+    owned = [(kind, bytes(16) + content) for kind, content in lists]
+    heads = [(kind, struct.pack("<III", 28 + len(entry), 0, len(entry)), entry) for kind, entry in owned]
+    return b"\x27\x00\x00\x00" + b"".join(kind + sizes + entry for kind, sizes, entry in heads)
+
+
+def with_secure_boot(machine: Machine, state: bytes, keys: bytes | None) -> None:
+    variables = {SECURE_BOOT: b"\x06\x00\x00\x00" + state, DATABASE: keys}
+    for name, content in variables.items():
+        (machine.root / name).parent.mkdir(parents=True, exist_ok=True)
+        if content is not None:
+            (machine.root / name).write_bytes(content)
+
+
+def image_signed_by(signature: bytes) -> bytes:
     sections = {".text": b"x", ".cmdline": b"root=LABEL=root", ".linux": pe.kernel()}
-    Path(order["image"]).write_bytes(pe.program(sections, signature=signature))
-    if code:
-        assert refused(order, machine).code == code
+    return pe.program(sections, signature=signature)
+
+
+SITE = image_signed_by(b"\x00" * 8 + CERTIFICATE + b"\x00" * 5)
+
+
+@pytest.mark.parametrize(
+    ("state", "image", "keys", "told"),
+    [
+        pytest.param(b"\x01", SITE, database((X509, OTHERS), (X509, CERTIFICATE)), "", id="of a key in db"),
+        pytest.param(b"\x00", image_signed_by(b""), None, "", id="Secure Boot is off"),
+        pytest.param(
+            b"\x01",
+            image_signed_by(b""),
+            database((SHA256, parse_program(image_signed_by(b"")).digest)),
+            "",
+            id="its hash is in db",
+        ),
+        pytest.param(
+            b"\x01", image_signed_by(b""), database((X509, CERTIFICATE)), "without a signature", id="unsigned"
+        ),
+        pytest.param(b"\x01", SITE, database((X509, OTHERS)), "got one of another signer", id="of a key that db lacks"),
+        pytest.param(b"\x01", SITE, database((SHA256, CERTIFICATE)), "of another signer", id="no certificate in db"),
+        pytest.param(b"\x01", SITE, None, "db signed (empty)", id="no db"),
+        pytest.param(b"\x01", SITE, b"\x27\x00\x00\x00" + bytes(40), "of another signer", id="a db that is none"),
+    ],
+)
+def test_with_secure_boot_a_key_of_the_firmware_has_to_allow_the_image(
+    state: bytes, image: bytes, keys: bytes | None, told: str, order: dict[str, Any], machine: Machine
+) -> None:
+    with_secure_boot(machine, state, keys)
+    Path(order["image"]).write_bytes(image)
+    if told:
+        error = refused(order, machine)
+        assert (error.code, told in error.message, placed(machine).exists()) == ("BOOT_IMAGE_UNFIT", True, False)
     else:
         assert run_installed(order, True, machine=machine).changed
 

@@ -69,8 +69,8 @@ class Tools:
         check: bool = True,
     ) -> CommandResult:
         """Do what the program of this name does."""
-        assert (stdin, timeout_seconds > 0) == (None, True)
         words = tuple(argv)
+        assert (stdin, timeout_seconds > 0) == (pem(PRIVATE) if words[0] == "sbsign" else None, True)
         self.seen.append(words)
         self.env = env or self.env
         code = getattr(self, f"_{words[0]}")(words) or 0
@@ -252,6 +252,27 @@ def test_an_image_is_signed_once(signing: dict[str, Any]) -> None:
     tools = Tools()
     assert not run_signed(signing, False, runner=tools).changed
     assert [words[0] for words in tools.seen] == ["sbverify"]
+
+
+def test_the_certificate_lies_beside_the_image_as_firmware_takes_it(signing: dict[str, Any]) -> None:
+    result = run_signed(signing, False, runner=Tools())
+    written = Path(signing["path"]).with_name("certificate.cer")
+    assert result.values["certificate"] == str(written)
+    assert x509.load_der_x509_certificate(written.read_bytes()).public_key() == PRIVATE.public_key()
+    written.write_bytes(b"another")
+    assert run_signed(signing, True, runner=Tools()).changed
+    assert written.read_bytes() == b"another"
+    assert run_signed(signing, False, runner=Tools()).changed
+
+
+def test_an_encrypted_key_is_opened_in_memory(signing: dict[str, Any]) -> None:
+    """Who signs gets it by standard input; nothing of it is in the words or the result."""
+    Path(signing["key"]).write_bytes(pem(PRIVATE)[::-1])
+    tools = Tools()
+    result = run_signed(signing, False, runner=tools, open_key=lambda data: data[::-1])
+    (words,) = (words for words in tools.seen if words[0] == "sbsign")
+    assert words[1:3] == ("--key", "/dev/stdin")
+    assert "PRIVATE" not in f"{tools.seen} {result}"
 
 
 def test_another_image_under_the_name_is_signed_again(signing: dict[str, Any]) -> None:
