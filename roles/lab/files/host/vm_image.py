@@ -213,13 +213,15 @@ def build(wanted: VmImage, suite: str) -> None:
 def ensure(lab: Lab, suites: Sequence[str]) -> dict[str, object]:
     """Build the images that the cache does not have; say where they are and how long it took."""
     wanted, began = {suite: image(lab, suite) for suite in suites}, time.monotonic()
-    place = lab.cache / "vm-images"
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / "lock").open("w") as lock:  # another lab may be at it
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [suite for suite, one in wanted.items() if not one.path.exists()]
-        for suite in missing:
-            build(wanted[suite], suite)
+    missing = [suite for suite, one in wanted.items() if not one.path.exists()]
+    if missing:
+        place = lab.cache / "vm-images"
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "lock").open("w") as lock:  # another lab may be at it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            missing = [suite for suite in missing if not wanted[suite].path.exists()]
+            for suite in missing:
+                build(wanted[suite], suite)
     images = {suite: str(one.path) for suite, one in wanted.items()}
     return {"changed": bool(missing), "images": images, "seconds": round(time.monotonic() - began, 1)}
 
