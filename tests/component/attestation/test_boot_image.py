@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import SHA256, X509
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import (
-    is_signed,
     parse_program,
     read_image,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import require_trusted
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_image import (
     STUBS,
     Parts,
@@ -70,6 +73,12 @@ def test_the_stub_is_what_it_was_and_everything_is_computed(parts: Parts, image:
     assert 11 in predict(found, secure_boot=False).registers
 
 
+def lists(kind: bytes, content: bytes) -> bytes:
+    """Return the signature database of a firmware that knows this one entry."""
+    entry = bytes(16) + content
+    return kind + struct.pack("<III", 28 + len(entry), 0, len(entry)) + entry
+
+
 def test_signing_changes_no_digest_and_is_done_once(image: bytes, tmp_path: Path) -> None:
     require_tool("sbsign", "sbsigntool")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -84,7 +93,14 @@ def test_signing_changes_no_digest_and_is_done_once(image: bytes, tmp_path: Path
     }
     assert run_signed(order, False).changed
     signed = (tmp_path / "signed.efi").read_bytes()
-    assert is_signed(signed)
+    (certificate_only, hash_only) = (
+        lists(X509, (tmp_path / "certificate.cer").read_bytes()),
+        lists(SHA256, parse_program(image).digest),
+    )
+    require_trusted(signed, certificate_only)
+    require_trusted(image, hash_only)
+    with pytest.raises(AttestedError, match="without a signature"):
+        require_trusted(image, certificate_only)
     assert parse_program(signed).digest == parse_program(image).digest
     time.sleep(SECOND)
     assert not run_signed(order, False).changed

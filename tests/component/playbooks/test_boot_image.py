@@ -153,8 +153,10 @@ def test_the_sites_own_key_signs_without_being_named_and_is_opened_in_memory_alo
     program = str(Path(sys.executable).parent / "ansible")
     options = json.dumps({"site": str(site), "cluster_name": "prod", "secure_boot_key": True})
     argv = [program, "localhost", *vault, "-m", "attested.kubernetes.master_secret", "-a", options]
-    made = subprocess.run(argv, cwd=site, capture_output=True, text=True, check=False, timeout=120)
-    assert made.returncode == 0, made.stdout + made.stderr
+    for words, changed, there in ((["--check"], True, False), ([], True, True), (["--check"], False, True)):
+        made = subprocess.run([*argv, *words], cwd=site, capture_output=True, text=True, check=False, timeout=120)
+        assert made.returncode == 0, made.stdout + made.stderr
+        assert ("CHANGED" in made.stdout, (site / "secure-boot.pem").exists()) == (changed, there), made.stdout
     try:
         code, _changed, said = play(site, *vault, "-vvvv", image="fleet-4")
         assert code == 0, said

@@ -11,10 +11,10 @@ import tracemalloc
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import (
-    is_signed,
     parse_program,
     read_image,
     room_behind,
+    signature_of,
     without_time,
 )
 from ansible_collections.attested.kubernetes.tests.support import pe
@@ -164,8 +164,8 @@ def test_time_and_checksum_are_taken_out_and_the_end_is_filled_for_a_signature()
     assert without_time(made) == made
 
 
-def test_a_program_is_signed_where_it_has_a_signature() -> None:
-    assert is_signed(pe.program(SECTIONS, signature=bytes(8)))
-    assert not is_signed(PLAIN)
+def test_the_signature_stands_behind_the_program() -> None:
+    assert signature_of(pe.program(SECTIONS, signature=b"signed!!")) == b"signed!!"
+    assert signature_of(PLAIN) == b""
     with pytest.raises(PolicyError):
-        is_signed(b"MZ")
+        signature_of(b"MZ")
