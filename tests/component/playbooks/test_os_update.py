@@ -46,6 +46,7 @@ MODULES = {
 PROGRAM = '''
 import hashlib
 import json
+import re
 from pathlib import Path
 
 
@@ -68,6 +69,7 @@ def answer(fleet, trace, name, host, params):
     if name == "node_status_info":
         return {"phase": machine.get("phase", "Joined"), "kubelet_active": True}
     if name == "attestation_verification" and params.get("purpose") == "enroll":
+        assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", params["learn_profile"]), params["learn_profile"]
         return {"profile_manifest": machine["boot"]}
     if name == "attestation_verification" and machine["boot"] in accepted:
         return {"profile": next(one for one in allowed if machine["boot"] in fleet["written"][one])}
