@@ -65,7 +65,7 @@ options:
   cni_bin_dir:
     description: Directory in which containerd of the nodes searches CNI plugins.
     type: path
-    default: /usr/lib/cni
+    default: /opt/cni/bin
   nodes:
     description: Number of machines in the inventory. With one machine there is one operator, else there are two.
     type: int
@@ -155,7 +155,7 @@ SPEC = ArgumentSpec(
         "pod_subnet": {"type": "str", "default": "10.244.0.0/16"},
         "service_subnet": {"type": "str", "default": "10.96.0.0/16"},
         "kube_proxy": {"type": "bool", "default": True},
-        "cni_bin_dir": {"type": "path", "default": "/usr/lib/cni"},
+        "cni_bin_dir": {"type": "path", "default": "/opt/cni/bin"},
         "nodes": {"type": "int", "required": True},
         "values": {"type": "dict", "default": {}},
     },

@@ -58,6 +58,25 @@ options:
       - containerd-shim-runc-v2
       - ctr
       - runc
+      - cni-bridge
+      - cni-dummy
+      - cni-host-device
+      - cni-ipvlan
+      - cni-loopback
+      - cni-macvlan
+      - cni-ptp
+      - cni-tap
+      - cni-vlan
+      - cni-dhcp
+      - cni-host-local
+      - cni-static
+      - cni-bandwidth
+      - cni-firewall
+      - cni-portmap
+      - cni-sbr
+      - cni-tuning
+      - cni-vrf
+      - crictl
       - pause
       - flannel
       - proxy-base
@@ -117,6 +136,25 @@ options:
           - containerd-shim-runc-v2
           - ctr
           - runc
+          - cni-bridge
+          - cni-dummy
+          - cni-host-device
+          - cni-ipvlan
+          - cni-loopback
+          - cni-macvlan
+          - cni-ptp
+          - cni-tap
+          - cni-vlan
+          - cni-dhcp
+          - cni-host-local
+          - cni-static
+          - cni-bandwidth
+          - cni-firewall
+          - cni-portmap
+          - cni-sbr
+          - cni-tuning
+          - cni-vrf
+          - crictl
           - pause
           - flannel
       urls:

@@ -23,7 +23,10 @@ options:
     description: Image of the sandbox of a Pod. Without it, the one in the present configuration stays.
     type: str
   cni_bin_dir:
-    description: Directory of the CNI plugins.
+    description:
+      - Directory of the distribution's CNI plugins.
+      - If containerd of the bundle is installed, it looks for plugins in C(/opt/cni/bin), C(/usr/local/libexec/cni) and
+        here, in this order.
     type: path
     default: /usr/lib/cni
   restrict_oom_score:

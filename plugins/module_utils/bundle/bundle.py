@@ -55,8 +55,11 @@ _TOOLS = ("mmdebstrap", "nice", "zstd")
 _FOLDERS = ("images", "programs", "wheels")
 _TOUR = f"localhost/attested-tour:{TOUR}"
 _FLANNEL = "localhost/attested-flannel"
-_UNIT = Source(name="containerd.service", module="containerd", install_path="/etc/systemd/system/containerd.service")
-"""The unit of containerd: a file of the role, which a release has as it has its programs."""
+_FILES = (
+    Source(name="containerd.service", module="containerd", install_path="/etc/systemd/system/containerd.service"),
+    Source(name="crictl.yaml", module="crictl", install_path="/etc/crictl.yaml"),
+)
+"""Files of the role, which a release has as it has its programs."""
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The versions of Python whose wheels the pinned lists have."""
@@ -140,7 +143,8 @@ class BundleMaker:
         """Return the manifest of the whole bundle and where in the cache each stored file lies."""
         places: dict[str, Path] = {}
         installed = [source for source in SOURCES if source.install_path and source.name in self.parts]
-        files = [*(self._program(source, places) for source in installed), self._unit(places)]
+        files = [self._program(source, places) for source in installed]
+        files += [self._configuration(source, places) for source in _FILES]
         archives = [
             self._archive("node", self._node_images(), _ALL_NODES, places),
             self._archive("control-plane", self._control_plane_images(), _CONTROL_PLANES, places),
@@ -169,7 +173,7 @@ class BundleMaker:
     def inputs_sha256(self) -> str:
         """Return the hash of all parts, those of the steps included."""
         parts = {name: self.ensure(name)[0].sha256 for name in self.parts}
-        parts[_UNIT.name] = sha256_of(self.files / _UNIT.name)
+        parts |= {one.name: sha256_of(self.files / one.name) for one in _FILES}
         steps = {step.release.kubernetes: step.inputs_sha256() for step in self.steps}
         return key_of(parts=parts, **({"steps": steps} if steps else {}))
 
@@ -219,10 +223,10 @@ class BundleMaker:
         origin = Origin.DOWNLOADED if self._is_brought(source.name) else Origin.BUILT
         return self._file(source, built, places, origin=origin)
 
-    def _unit(self, places: dict[str, Path]) -> FileEntry:
-        path = self.files / _UNIT.name
-        unit = Part(path=path, sha256=sha256_of(path), size=path.stat().st_size, facts={})
-        return self._file(_UNIT, unit, places, mode=0o644)
+    def _configuration(self, source: Source, places: dict[str, Path]) -> FileEntry:
+        path = self.files / source.name
+        part = Part(path=path, sha256=sha256_of(path), size=path.stat().st_size, facts={})
+        return self._file(source, part, places, mode=0o644)
 
     def _file(
         self, source: Source, built: Part, places: dict[str, Path], *, origin: Origin = Origin.BUILT, mode: int = 0o755

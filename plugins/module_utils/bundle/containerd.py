@@ -25,6 +25,7 @@ from ..errors import AttestedError, SiteError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
 from .node_files import WantedFile, write_files
+from .versions import CNI_PLUGINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 CONFIGURATION = "/etc/containerd/config.toml"
 REGISTRIES = "/etc/attested/registries"
+NETWORK_PLUGINS = "/opt/cni/bin"
+"""Where network plugins install programs of their own, unless their settings say otherwise."""
 _CRI = "io.containerd.grpc.v1.cri"
 _RUNC = "io.containerd.runc.v2"
 _OURS = "this collection sets it"
@@ -62,6 +65,7 @@ _RULED: dict[tuple[str, ...], str] = {
     ("plugins", _CRI, "x509_key_pair_streaming"): _OURS,
     ("plugins", _CRI, "registry"): "use attested_registries",
     ("plugins", _CRI, "cni", "bin_dir"): _OURS,
+    ("plugins", _CRI, "cni", "bin_dirs"): _OURS,
     ("plugins", _CRI, "cni", "conf_dir"): _OURS,
     ("plugins", _CRI, "containerd", "runtimes"): "use attested_containerd_runtimes",
     ("plugins", _CRI, "containerd", "default_runtime"): "use default_runtime_name",
@@ -84,8 +88,14 @@ _MIRROR_KEYS = {"url", "ca", "capabilities", "override_path"}
 _RUNTIME_KEYS = {"name", "type", "binary", "options"}
 
 
-def render_configuration(params: Mapping[str, Any], *, sandbox_image: str) -> str:
-    """Return containerd's configuration for the options of the module; raises CONFIG_INVALID."""
+def render_configuration(params: Mapping[str, Any], *, sandbox_image: str, of_bundle: bool = True) -> str:
+    """Return containerd's configuration for the options of the module; raises CONFIG_INVALID.
+
+    containerd ``of_bundle`` looks for CNI plugins in three directories: those that network plugins install, those of
+    the bundle, and those of the distribution. containerd 1 and some of 2 know one directory.
+    """
+    directory = params["cni_bin_dir"]
+    plugins = {"bin_dirs": [NETWORK_PLUGINS, CNI_PLUGINS, directory]} if of_bundle else {"bin_dir": directory}
     runtimes = {"runc": {"runtime_type": _RUNC, "options": {"SystemdCgroup": True}}}
     for entry in params["runtimes"]:
         name, table = _runtime(entry)
@@ -96,7 +106,7 @@ def render_configuration(params: Mapping[str, Any], *, sandbox_image: str) -> st
         "sandbox_image": sandbox_image,
         "restrict_oom_score_adj": bool(params["restrict_oom_score"]),
         "registry": {"config_path": REGISTRIES},
-        "cni": {"bin_dir": params["cni_bin_dir"], "conf_dir": "/etc/cni/net.d"},
+        "cni": {**plugins, "conf_dir": "/etc/cni/net.d"},
         "containerd": {"runtimes": runtimes},
     }
     tables: dict[str, Any] = {"version": 2, "plugins": {_CRI: cri}}
@@ -354,7 +364,7 @@ def apply_settings(
     place = Place(root=root, runner=runner or SystemRunner())
     former = _content(place.at(CONFIGURATION))
     image = params["sandbox_image"] or sandbox_image_of((former or b"").decode("utf-8", "replace"))
-    text = render_configuration(params, sandbox_image=image)
+    text = render_configuration(params, sandbox_image=image, of_bundle=place.at(PROGRAM).exists())
     files = registry_files(params["registries"])
     removed = _unwanted(place, {file.path for file in files})
     if not check_mode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
+import posixpath
 import re
 import shutil
 import tarfile
@@ -17,7 +18,7 @@ import zlib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from ..core.files import make_directory
@@ -84,7 +85,9 @@ class Downloads:
         make_directory(place.parent, mode=0o755)
         self.downloader.fetch(upstream, place)
         extract(upstream, place, target)
-        place.unlink()
+        others = (one for one in self.upstreams.values() if one.sha256 == upstream.sha256 and one != upstream)
+        if all(self.cache.find("brought", _key(one)) for one in others):  # an archive is brought once for all in it
+            place.unlink()
         return {"sha256": upstream.sha256}
 
 
@@ -114,14 +117,17 @@ def published_upstreams(table: Table, release: Release, architecture: str) -> di
         component = table.components[source.name if source.module == "kubernetes" else source.module]
         if sha256 := release.hashes.get(component.name, {}).get(architecture):
             url = component.url.format(version=release.versions[component.name], arch=architecture)
-            name, archive, _end = url.rpartition("/")[2].partition(".tar.gz")
+            file = url.rpartition("/")[2]
+            name = file.removesuffix(".tar.gz").removesuffix(".tgz")
+            archive = name != file
             folder = component.folder.format(arch=architecture) or name
+            program = PurePosixPath(source.install_path).name or source.name
             found[source.name] = Upstream(
                 name=source.name,
                 urls=(url,),
                 sha256=sha256,
                 extract="tar" if archive else "none",
-                member=f"{folder}/{source.name}" if archive else "",
+                member=posixpath.normpath(f"{folder}/{program}") if archive else "",
             )
     return found
 
@@ -144,9 +150,11 @@ def extract(upstream: Upstream, source: Path, target: Path) -> None:
 
 def _from_tar(source: Path, member: str, target: Path) -> None:
     with tarfile.open(source) as tar:
-        stream = tar.extractfile(member)
+        wanted = posixpath.normpath(member)
+        found = next((one for one in tar if posixpath.normpath(one.name) == wanted), None)
+        stream = tar.extractfile(found) if found else None
         if stream is None:
-            raise KeyError(f"{member} is no file")
+            raise KeyError(f"{member} is no file of it")
         with stream:
             _copy(stream, target)
 

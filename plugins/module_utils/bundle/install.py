@@ -20,7 +20,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from .manifest import NodeRole, parse_manifest
 from .plan import InstalledFile, Observed, Plan, plan, render_diff, select, select_wheels
-from .releases import CONTAINERD, Releases, is_member, notice
+from .releases import Releases, is_member, left_out, notice
 from .runtime import RuntimeGateway
 from .store import blob_fault, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
 
@@ -207,7 +207,7 @@ def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: N
 
 
 def _selection(params: Mapping[str, Any], manifest: Manifest, architecture: Architecture) -> Selection:
-    without = CONTAINERD if params.get("containerd") == "distribution" else ()
+    without = left_out(params.get("containerd") or "bundle")
     return select(manifest, role=NodeRole(params["role"]), architecture=architecture, without=without)
 
 

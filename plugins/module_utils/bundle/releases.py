@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.files import make_directory, place_link
+from .versions import CNI_PLUGINS, SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ CONTAINERD = frozenset(
         "/etc/systemd/system/containerd.service",
     )
 )
-"""Where containerd of a release is installed; a machine with containerd of its distribution takes none of it."""
+"""Where containerd of a release is installed."""
 
 _KUBELET = "etc/kubernetes/kubelet.conf"
 _JOURNAL = "var/lib/attested/node.json"
@@ -54,6 +55,16 @@ def is_member(root: Path = Path("/")) -> bool:
 def notice(release: str, in_use: str | None) -> str:
     """Return what an admin is told about a member that was prepared for another release than the one in use."""
     return f"prepared release {release}, in use {in_use or 'an earlier installation'}; next: {UPGRADE}"
+
+
+def left_out(containerd: str) -> frozenset[str]:
+    """Return the install paths that a machine with ``containerd``, `bundle` or `distribution`, does not take.
+
+    containerd of a distribution works with the CNI plugins of the distribution.
+    """
+    if containerd != "distribution":
+        return frozenset()
+    return CONTAINERD | {one.install_path for one in SOURCES if one.install_path.startswith(f"{CNI_PLUGINS}/")}
 
 
 def step_path(version: str, install_path: str) -> str:

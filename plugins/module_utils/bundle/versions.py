@@ -28,6 +28,9 @@ FIRST_FETCH = "pinned at first fetch"
 ARCHITECTURES = ("amd64", "arm64")
 COMPONENTS_FILE = "components.yml"
 
+CNI_PLUGINS = "/usr/local/libexec/cni"
+"""The directory of the CNI plugins of a release."""
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PATCH = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
 
@@ -118,6 +121,12 @@ class Source:
     network_plugin: str = ""
 
 
+_CNI_MODULE = "cni-plugins"
+_CNI_PACKAGES = (
+    *("main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback", "main/macvlan", "main/ptp"),
+    *("main/tap", "main/vlan", "ipam/dhcp", "ipam/host-local", "ipam/static"),
+    *("meta/bandwidth", "meta/firewall", "meta/portmap", "meta/sbr", "meta/tuning", "meta/vrf"),
+)
 SOURCES = (
     Source(
         name="etcd",
@@ -192,9 +201,33 @@ SOURCES = (
         install_path="/usr/local/bin/ctr",
     ),
     Source(name="runc", module="runc", install_path="/usr/local/bin/runc"),
+    *(
+        Source(
+            name=f"cni-{package.rpartition('/')[2]}",
+            module=_CNI_MODULE,
+            package=f"github.com/containernetworking/plugins/plugins/{package}",
+            install_path=f"{CNI_PLUGINS}/{package.rpartition('/')[2]}",
+        )
+        for package in _CNI_PACKAGES
+    ),
+    Source(
+        name="crictl",
+        module="crictl",
+        package="sigs.k8s.io/cri-tools/cmd/crictl",
+        install_path="/usr/local/bin/crictl",
+    ),
     Source(name="pause", module="pause", package="attested.invalid/pause"),
     Source(name="flannel", module="flannel", package="attested.invalid/flannel", network_plugin="flannel"),
 )
+
+
+_VERSION_VARIABLES = {
+    "helm": "helm.sh/helm/v4/internal/version.version",
+    "containerd": "github.com/containerd/containerd/v2/version.Version",
+    _CNI_MODULE: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
+    "crictl": "sigs.k8s.io/cri-tools/pkg/version.Version",
+}
+"""Where a program has its version, by module."""
 
 
 def load_table(directory: Path) -> Table:
@@ -345,10 +378,8 @@ def linker_flags(source: Source, release: Release) -> str:
     """Return what the Go linker is told: strip, and the version that the program prints."""
     if source.module == "pause":
         return f"-s -w -X main.version={release.pause}"
-    if source.module == "helm":
-        return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{version_of(source, release)}"
-    if source.module == "containerd":
-        return f"-s -w -X github.com/containerd/containerd/v2/version.Version=v{version_of(source, release)}"
+    if variable := _VERSION_VARIABLES.get(source.module):
+        return f"-s -w -X {variable}=v{version_of(source, release)}"
     if source.module != "kubernetes":
         return "-s -w"
     major, minor, _patch = release.kubernetes.split(".")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..bundle.containerd import Place, restart_replaced
 from ..bundle.containerd import restart as restart_containerd
-from ..bundle.releases import CONTAINERD, Releases, step_path
+from ..bundle.releases import CONTAINERD, Releases, left_out, step_path
 from ..bundle.store import put_file, sha256_of
 from ..bundle.versions import is_version
 from ..core.command import SystemRunner
@@ -499,5 +499,5 @@ def _gateway(params: Mapping[str, Any], machine: Machine, name: str, *, pods: St
         ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
         allow_cgroup_v1=params["allow_cgroup_v1"],
     )
-    without = CONTAINERD if params["containerd"] == "distribution" else ()
+    without = left_out(params["containerd"])
     return KubernetesGateway(machine, Releases(params["path"]), node=node, pods=pods, without=without)

@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import CONFIGURATION, apply_settings
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import (
+    CONFIGURATION,
+    PROGRAM,
+    apply_settings,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult, SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -37,11 +41,18 @@ PLACES = ("etc", "opt", "run", "var/lib")
 class Machine:
     """A scratch root, and a runner whose systemctl knows the one unit containerd."""
 
-    def __init__(self, root: Path, programs: Path) -> None:
+    def __init__(self, root: Path, programs: Path, *, of_bundle: bool) -> None:
         self.root, self.programs, self.starts = root, programs, 0
         self.process: subprocess.Popen[bytes] | None = None
+        self.plugins = ["/usr/lib/cni"]
         for place in PLACES:
             (root / place).mkdir(parents=True)
+        (root / "proc").symlink_to("/proc")
+        if of_bundle:
+            self.plugins = ["/opt/cni/bin", "/usr/local/libexec/cni", *self.plugins]
+            installed = root / PROGRAM.lstrip("/")
+            installed.parent.mkdir(parents=True)
+            installed.symlink_to(programs / "containerd")
 
     def inside(self, program: str, *words: str) -> list[str]:
         """Return the command that runs a program of containerd with the root's directories."""
@@ -57,6 +68,8 @@ class Machine:
         if argv[1] == "show":
             state = "active" if self.process else "inactive"
             answer = f"Id=containerd.service\nActiveState={state}\nUnitFileState=enabled\n".encode()
+            if "--property=MainPID" in argv:
+                answer = str(self.process.pid if self.process else 0).encode()
         if argv[1] in {"start", "restart"}:
             good = self._start()
         if check and not good:
@@ -94,7 +107,7 @@ class Machine:
             return read, read["plugins"][CRI]
         images, runtime = (read["plugins"][f"io.containerd.cri.v1.{name}"] for name in ("images", "runtime"))
         named = {"sandbox_image": images["pinned_images"]["sandbox"], "registry": images["registry"]}
-        return read, {**runtime, **named, "cni": {"bin_dir": runtime["cni"]["bin_dirs"][0]}}
+        return read, {**runtime, **named}
 
 
 def _works(argv: Sequence[str]) -> bool:
@@ -118,7 +131,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
         pytest.skip(f"no containerd of a {request.param} here: the stage bundle and the image of the lab have one each")
     if os.geteuid() != 0 or not _works(["unshare", "--mount", "true"]):
         pytest.skip("no mount namespace here: needs root and unshare")
-    made = Machine(tmp_path / "root", programs)
+    made = Machine(tmp_path / "root", programs, of_bundle=request.param == "bundle")
     yield made
     made.stop()
 
@@ -135,7 +148,8 @@ def test_containerd_reads_what_the_site_says(machine: Machine) -> None:
     read, cri = machine.read()
     assert read["debug"]["level"] == "info"
     assert (cri["sandbox_image"], cri["max_container_log_line_size"]) == ("registry.k8s.io/pause:3.10", 65536)
-    assert (cri["registry"]["config_path"], cri["cni"]["bin_dir"]) == ("/etc/attested/registries", "/usr/lib/cni")
+    assert cri["registry"]["config_path"] == "/etc/attested/registries"
+    assert (cri["cni"].get("bin_dirs") or [cri["cni"]["bin_dir"]]) == machine.plugins
     runtimes = cri["containerd"]["runtimes"]
     assert cri["containerd"]["default_runtime_name"] == "nvidia"
     assert {"SystemdCgroup": True}.items() <= runtimes["runc"]["options"].items()

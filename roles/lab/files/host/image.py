@@ -31,7 +31,7 @@ SUITE = "bookworm"
 PACKAGES = (
     "systemd-sysv", "dbus", "openssh-server", "sudo", "python3", "python3-apt", "python3-venv",
     "iproute2", "iptables", "nftables", "conntrack", "ethtool", "socat", "procps", "kmod", "iputils-ping",
-    "ca-certificates", "curl", "git", "cryptsetup-bin", "containerd", "runc", "containernetworking-plugins",
+    "ca-certificates", "curl", "git", "cryptsetup-bin", "containerd", "runc",
     "tpm2-tools", "libtss2-tcti-swtpm0", "busybox-static", "zstd",
 )  # fmt: skip
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import make_bundle, parts_with
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import NodeRole, Origin
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import CONTAINERD as INSTALLED
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import left_out
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
     open_bundle,
     this_architecture,
     verify_blobs,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import load_table
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import SOURCES, load_table
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -46,6 +46,7 @@ example.test/etcd:3.6.6-0
 
 
 CONTAINERD = {"containerd", "containerd-shim-runc-v2", "ctr", "containerd.service"}
+CNI = {one.name for one in SOURCES if one.module == "cni-plugins"}
 
 LATER = (
     REFERENCES.replace("1.35.4", "1.36.3")
@@ -103,10 +104,11 @@ def tools() -> FakeTools:
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     files, tree, path = tmp_path / "files", tmp_path / "tree", tmp_path / "path"
     shutil.copytree(ROLE_FILES / "releases", files / "releases")
-    shutil.copy(ROLE_FILES / "containerd.service", files)
+    for name in ("containerd.service", "crictl.yaml"):
+        shutil.copy(ROLE_FILES / name, files)
     for name in (
         *("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1"),
-        *("containerd-2.3.4", "helm-4.3.1", "flannel-0.28.10", "pause"),
+        *("containerd-2.3.4", "helm-4.3.1", "flannel-0.28.10", "pause", "cni-plugins-1.8.0", "crictl-1.36.0"),
     ):
         (files / "go" / name).mkdir(parents=True)
         (files / "go" / name / "go.mod").write_text(f"module {name}\n")
@@ -149,7 +151,7 @@ def test_what_was_made_verifies_and_names_what_a_cluster_needs(params, tools):
     bundle = open_bundle(params["path"], expected_digest=result.values["manifest_sha256"])
     verify_blobs(bundle, bundle.manifest.blobs)
     names = {"etcd", "etcdctl", "etcdutl", "helm", "kubeadm", "kubectl", "kubelet"}
-    assert {entry.name for entry in bundle.manifest.files} == names | CONTAINERD
+    assert {entry.name for entry in bundle.manifest.files} == names | CONTAINERD | CNI | {"crictl", "crictl.yaml"}
     assert result.values["images"]["coredns"] == "example.test/coredns/coredns:v1.13.1"
     assert result.values["images"]["tour"] == "localhost/attested-tour:1"
     assert result.values["kubernetes_version"] == "1.35.4"
@@ -346,8 +348,10 @@ class FakeDownloader:
             place.write_bytes(upstream.name.encode())
             return
         with tarfile.open(place, "w:gz") as tar:
-            for name in ("etcd", "etcdctl", "etcdutl", "containerd", "containerd-shim-runc-v2", "ctr"):
-                member = tarfile.TarInfo(f"{upstream.member.partition('/')[0]}/{name}")
+            names = ["etcd", "etcdctl", "etcdutl", "containerd", "containerd-shim-runc-v2", "ctr", "crictl"]
+            folder = upstream.member.rpartition("/")[0] or "."
+            for name in [*names, *(one.removeprefix("cni-") for one in CNI)]:
+                member = tarfile.TarInfo(f"{folder}/{name}")
                 member.size = len(name)
                 tar.addfile(member, io.BytesIO(name.encode()))
 
@@ -360,7 +364,8 @@ def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, t
 
     urls = {upstream.name: upstream.urls for upstream in web.asked}
     containerd = {"containerd", "containerd-shim-runc-v2", "ctr"}
-    assert urls.keys() == {"kubeadm", "kubelet", "kubectl", "etcd", "etcdctl", "etcdutl", "runc"} | containerd
+    names = {"kubeadm", "kubelet", "kubectl", "etcd", "etcdctl", "etcdutl", "runc", "crictl"}
+    assert urls.keys() == names | containerd | CNI
     assert urls["kubelet"] == ("https://dl.k8s.io/v1.35.4/bin/linux/amd64/kubelet",)
     assert urls["etcdctl"][0].endswith("/etcd/releases/download/v3.6.6/etcd-v3.6.6-linux-amd64.tar.gz")
     assert urls["containerd"][0].endswith("/containerd/releases/download/v2.3.4/containerd-2.3.4-linux-amd64.tar.gz")
@@ -371,13 +376,18 @@ def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, t
     assert (etcd.extract, etcd.member) == ("tar", "etcd-v3.6.6-linux-amd64/etcdctl")
     table = load_table(ROLE_FILES / "releases").release_for("1.35")
     assert {one.sha256 for one in web.asked} == {
-        table.hashes[name]["amd64"] for name in ("kubeadm", "kubelet", "kubectl", "etcd", "containerd", "runc")
+        table.hashes[name]["amd64"]
+        for name in ("kubeadm", "kubelet", "kubectl", "etcd", "containerd", "runc", "cni-plugins", "crictl")
     }
     files = {entry.name: entry for entry in open_bundle(result.values["path"]).manifest.files}
     assert {name for name, entry in files.items() if entry.blob.origin is not Origin.DOWNLOADED} == {
         "helm",
         "containerd.service",
+        "crictl.yaml",
     }
+    assert files["cni-host-local"].install_path == "/usr/local/libexec/cni/host-local"
+    assert files["cni-host-local"].content_sha256 == hashlib.sha256(b"host-local").hexdigest()
+    assert list((Path(params["cache_dir"]) / "downloads").iterdir()) == []
     assert files["runc"].install_path == "/usr/local/bin/runc"
     assert files["etcdctl"].content_sha256 == hashlib.sha256(b"etcdctl").hexdigest()
     built = {what.rpartition("/")[2] for what in tools.started if " build " in what}
@@ -390,6 +400,20 @@ def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, t
         "helm",
         "pause",
     }
+
+
+def test_an_archive_is_brought_once_for_all_programs_in_it(params, tools, tmp_path):
+    """What a run that was cut off has brought stays until its last program is in the cache."""
+    web = FakeDownloader()
+    given = {**params, "download": True, "architecture": "amd64", "state": "cached"}
+    places = Path(params["cache_dir"]) / "downloads"
+    left = []
+    for name in sorted(CNI):
+        make_bundle({**given, "part": name}, False, runner=tools, downloader=web)
+        left.append([path.name for path in places.iterdir()])
+
+    sha256 = load_table(ROLE_FILES / "releases").release_for("1.35").hashes["cni-plugins"]["amd64"]
+    assert left == [[sha256]] * (len(CNI) - 1) + [[]]
 
 
 def test_runc_is_part_of_a_bundle_that_brings_it(params, tools, tmp_path):
@@ -413,19 +437,27 @@ def test_runc_is_not_built(params, tools):
     assert "attested_component_download" in error.hint
 
 
-def test_the_unit_of_containerd_is_installed_as_it_is_in_the_role(params, tools):
+@pytest.mark.parametrize(
+    ("name", "version", "path"),
+    [
+        ("containerd.service", "2.3.4", "/etc/systemd/system/containerd.service"),
+        ("crictl.yaml", "1.36.0", "/etc/crictl.yaml"),
+    ],
+)
+def test_a_file_of_the_role_is_installed_as_it_is(params, tools, name, version, path):
     make_bundle(params, False, runner=tools)
-    unit = next(entry for entry in open_bundle(params["path"]).manifest.files if entry.name == "containerd.service")
+    unit = next(entry for entry in open_bundle(params["path"]).manifest.files if entry.name == name)
 
-    content = (ROLE_FILES / "containerd.service").read_bytes()
-    assert (unit.version, unit.mode, unit.install_path) == ("2.3.4", 0o644, "/etc/systemd/system/containerd.service")
+    content = (ROLE_FILES / name).read_bytes()
+    assert (unit.version, unit.mode, unit.install_path) == (version, 0o644, path)
     assert unit.content_sha256 == hashlib.sha256(content).hexdigest()
     assert unit.blob.roles == frozenset(NodeRole)
 
 
-def test_another_unit_makes_another_bundle(params, tools):
+@pytest.mark.parametrize("name", ["containerd.service", "crictl.yaml"])
+def test_another_file_of_the_role_makes_another_bundle(params, tools, name):
     before = make_bundle(params, False, runner=tools).values["manifest_sha256"]
-    (Path(params["files_dir"]) / "containerd.service").write_text("[Service]\n")
+    (Path(params["files_dir"]) / name).write_text("# another\n")
 
     foreseen = make_bundle(params, True, runner=tools)
 
@@ -437,8 +469,10 @@ def test_a_node_without_containerd_of_the_bundle_leaves_out_all_that_belongs_to_
     web = FakeDownloader()
     make_bundle({**params, "download": True, "architecture": "amd64"}, False, runner=tools, downloader=web)
     files = open_bundle(params["path"]).manifest.files
-    assert {entry.name for entry in files if entry.install_path in INSTALLED} == {*CONTAINERD, "runc"}
-    assert len(INSTALLED) == 5
+    without = left_out("distribution")
+    assert {entry.name for entry in files if entry.install_path in without} == {*CONTAINERD, *CNI, "runc"}
+    assert len(without) == 5 + len(CNI)
+    assert left_out("bundle") == frozenset()
 
 
 def test_a_source_of_the_site_goes_before_the_publisher(params, tools):
@@ -558,7 +592,7 @@ def test_a_row_that_cannot_be_meant_stops_before_anything_is_made(params, tools)
 @pytest.fixture
 def with_step(params):
     """A bundle of 1.36.3 for a cluster that comes from 1.34 by 1.35.4."""
-    for name in ("kubernetes-1.36.3", "etcd-3.6.8", "coredns-1.14.2"):
+    for name in ("kubernetes-1.36.3", "etcd-3.6.8", "coredns-1.14.2", "cni-plugins-1.9.1"):
         (Path(params["files_dir"]) / "go" / name).mkdir()
         (Path(params["files_dir"]) / "go" / name / "go.mod").write_text(f"module {name}\n")
     return {**params, "kubernetes_version": "1.36.3", "steps": ["1.35"]}

@@ -49,7 +49,7 @@ def test_the_file_says_what_the_cluster_is(write: Write, tmp_path: Path) -> None
     assert (found["cluster.name"], found["ipam.mode"], found["operator.replicas"]) == ("prod", "kubernetes", 2)
     assert found["kubeProxyReplacement"] is True
     assert found["k8s.requireIPv4PodCIDR"] is True
-    assert found["cni.binPath"] == "/usr/lib/cni"
+    assert found["cni.binPath"] == "/opt/cni/bin"
 
 
 def test_a_cluster_with_kube_proxy_keeps_it(write: Write) -> None:
@@ -218,7 +218,7 @@ def test_a_value_that_its_key_may_not_hold_is_refused(
             id="routes to half of the Pods",
         ),
         pytest.param({"autoDirectNodeRoutes": True}, {}, "routingMode native", id="routes beside tunnels"),
-        pytest.param({"cni": {"binPath": "/opt/cni/bin"}}, {}, "containerd looks", id="a plugin that nobody finds"),
+        pytest.param({"cni": {"binPath": "/opt/plugins"}}, {}, "containerd looks", id="a plugin that nobody finds"),
         pytest.param({"securityContext": {"privileged": True}}, {}, "privileged", id="a privileged agent"),
         pytest.param(
             {"securityContext": {"capabilities": {"ciliumAgent": ["NET_ADMIN", "SYS_MODULE"]}}},
@@ -246,7 +246,7 @@ def test_what_contradicts_the_cluster_is_refused(
 
 def test_every_contradiction_is_named_at_once(write: Write) -> None:
     with pytest.raises(AttestedError) as caught:
-        write({"k8sServicePort": 1, "cni": {"binPath": "/opt/cni/bin"}}, service_subnet="10.244.0.0/20")
+        write({"k8sServicePort": 1, "cni": {"binPath": "/opt/plugins"}}, service_subnet="10.244.0.0/20")
     assert [word in caught.value.message for word in ("k8sServicePort", "cni.binPath", "overlap")] == [True] * 3
 
 

@@ -41,6 +41,12 @@ def rendered(**given: Any) -> dict[str, Any]:
     return tomllib.loads(render_configuration(options(**given), sandbox_image="pause:1"))
 
 
+def test_containerd_of_a_distribution_knows_one_directory_of_plugins():
+    text = render_configuration(options(), sandbox_image="pause:1", of_bundle=False)
+    cni = tomllib.loads(text)["plugins"][CRI]["cni"]
+    assert cni == {"bin_dir": "/usr/lib/cni", "conf_dir": "/etc/cni/net.d"}
+
+
 class Machine:
     """systemctl and ctr, for a containerd that takes no configuration with the word broken."""
 
@@ -70,6 +76,10 @@ def test_without_settings_only_what_this_collection_rules():
     cri = rendered()["plugins"][CRI]
     assert cri["sandbox_image"] == "pause:1"
     assert cri["registry"] == {"config_path": REGISTRIES}
+    assert cri["cni"] == {
+        "bin_dirs": ["/opt/cni/bin", "/usr/local/libexec/cni", "/usr/lib/cni"],
+        "conf_dir": "/etc/cni/net.d",
+    }
     assert cri["containerd"]["runtimes"]["runc"]["options"] == {"SystemdCgroup": True}
 
 

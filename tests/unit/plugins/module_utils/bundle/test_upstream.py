@@ -78,6 +78,7 @@ def test_a_row_that_cannot_be_meant_is_refused(rows: list[dict[str, Any]], what:
         pytest.param(ETCD, {}, id="as it is"),
         pytest.param(gzip.compress(ETCD), {"extract": "gzip"}, id="gzip"),
         pytest.param(tarred(), {"extract": "tar", "member": "etcd-v3/etcd"}, id="out of a tar"),
+        pytest.param(tarred("./etcd"), {"extract": "tar", "member": "etcd"}, id="of a directory"),
     ],
 )
 def test_the_program_comes_out(tmp_path: Path, data: bytes, how: dict[str, str]) -> None:

@@ -50,7 +50,7 @@ def replaced(directory: Path, name: str, old: str, new: str) -> Path:
 @pytest.mark.parametrize("source", [s for s in BUILT if s.module != "pause"], ids=lambda source: source.name)
 def test_each_program_is_pinned_in_its_module(source, release):
     text = (MODULES / module_directory(source, release) / "go.mod").read_text()
-    module = re.sub(r"/cmd/.*", "", source.package)
+    module = re.sub(r"/cmd/.*|/plugins/(main|meta|ipam)/.*", "", source.package)
     if module.startswith("attested.invalid/"):  # our own program, of the packages of the module
         module = TABLE.components[source.module].module
 
@@ -157,13 +157,23 @@ def test_kubernetes_programs_are_told_their_version():
     assert "gitMinor=35" in linker_flags(source_for("kubelet"), RELEASE)
 
 
-def test_containerd_is_told_the_version_that_a_node_reports():
-    assert linker_flags(source_for("containerd"), RELEASE).endswith("/version.Version=v2.3.4")
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("containerd", "containerd/v2/version.Version=v2.3.4"),
+        ("cni-bridge", "plugins/pkg/utils/buildversion.BuildVersion=v1.8.0"),
+        ("crictl", "cri-tools/pkg/version.Version=v1.36.0"),
+        ("helm", "helm/v4/internal/version.version=v4.3.1"),
+    ],
+)
+def test_a_program_is_told_the_version_that_it_reports(name, variable):
+    assert linker_flags(source_for(name), RELEASE).endswith(f"/{variable}")
 
 
 def test_each_archive_is_opened_where_its_publisher_puts_the_program():
     release = replace(
-        TABLE.release_for("1.36"), hashes={name: {"arm64": "a" * 64} for name in ("containerd", "etcd", "helm", "runc")}
+        TABLE.release_for("1.36"),
+        hashes={name: {"arm64": "a" * 64} for name in ("containerd", "etcd", "helm", "runc", "crictl")},
     )
     found = published_upstreams(TABLE, release, "arm64")
 
@@ -174,6 +184,21 @@ def test_each_archive_is_opened_where_its_publisher_puts_the_program():
         "etcd": "etcd-v3.6.8-linux-arm64/etcd",
         "etcdctl": "etcd-v3.6.8-linux-arm64/etcdctl",
         "etcdutl": "etcd-v3.6.8-linux-arm64/etcdutl",
+        "crictl": "crictl",
         "helm": "linux-arm64/helm",
         "runc": "",
+    }
+
+
+def test_the_cni_plugins_lie_at_the_top_of_their_archive():
+    release = replace(TABLE.release_for("1.36"), hashes={"cni-plugins": {"arm64": "a" * 64}})
+    found = published_upstreams(TABLE, release, "arm64")
+
+    assert len(found) == 18
+    assert all(
+        one.extract == "tar" and one.urls[0].endswith("/cni-plugins-linux-arm64-v1.9.1.tgz") for one in found.values()
+    )
+    assert {one.member for one in found.values()} == {name.removeprefix("cni-") for name in found}
+    assert {source_for(name).install_path for name in found} == {
+        f"/usr/local/libexec/cni/{one.member}" for one in found.values()
     }
