@@ -25,6 +25,12 @@ options:
     description: Field manager that owns the fields that are set.
     type: str
     default: attested-site
+  store_anew:
+    description:
+      - Also have the API server write all objects of the CustomResourceDefinitions in O(manifests) again, if etcd may
+        hold some in another version than the one that is stored now, and note that it holds this version alone.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.kubectl
@@ -75,6 +81,7 @@ SPEC = ArgumentSpec(
     options={
         "manifests": {"type": "list", "elements": "str", "required": True},
         "field_manager": {"type": "str", "default": "attested-site"},
+        "store_anew": {"type": "bool", "default": False},
     }
 ).merged(kubectl_spec())
 FORM = Form(spec=SPEC, run=run_objects)

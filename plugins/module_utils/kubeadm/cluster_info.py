@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.command import SystemRunner
@@ -17,6 +18,7 @@ from ..result import Diff, Result
 from ..rotation.encryption_key import CLEAR
 from .admin import issue_admin_certificate
 from .cluster import ControlPlane, InitOutcome
+from .custom_objects import CustomObjects
 from .encryption_file import EncryptionFile
 from .gateway import installed_version
 from .inventory import api_versions, deprecated_apis, read_cluster
@@ -72,7 +74,14 @@ def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Apply the manifests to the cluster; raises KUBECTL_FAILED."""
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = kubectl.apply(params["manifests"], field_manager=params["field_manager"], check_mode=check_mode)
-    return Result(changed=found.changed, diff=Diff(before="", after=found.difference))
+    lines: tuple[str, ...] = ()
+    if params["store_anew"] and Path(params["kubeconfig"]).exists():
+        names = kubectl.definitions_in(params["manifests"])
+        lines = CustomObjects(kubectl, clock=SystemClock()).store_anew(names, check_mode=check_mode)
+    return Result(
+        changed=found.changed or bool(lines),
+        diff=Diff(before="", after=found.difference + "".join(f"{line}\n" for line in lines)),
+    )
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001

@@ -6,6 +6,9 @@
 Deleting a definition deletes all its objects. Fields that the API server owns are not saved: resource versions,
 generations, creation times, managed fields. An object that is put back gets a new uid, and owner references to it are
 updated.
+
+After its storage version changed, a definition names both versions in `status.storedVersions` until its objects are
+written again ("Versions in CustomResourceDefinitions", Kubernetes). Only then may the older version be removed.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, load_json
@@ -45,6 +49,8 @@ _GONE_SECONDS = 60
 _BACK_SECONDS = 120
 _LOOK_SECONDS = 1.0
 _SHOWN = 10
+_ROUNDS = 5
+_NAMES_A_CALL = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,54 @@ class CustomObjects:
             self._kubectl.apply([json.dumps(_without(one.document, "uid"))], field_manager=_HELM)
         back = self._objects_back(lost, failed=failed)
         return PutBack(definitions=tuple(one.name for one in gone), objects=back)
+
+    def store_anew(self, names: Iterable[str], *, check_mode: bool) -> tuple[str, ...]:
+        """Have etcd hold the objects of these definitions in the storage version alone; return what changes, as lines.
+
+        The API server does it, by a patch that changes nothing: it writes an object that etcd has in another version.
+        A run that was cut off is continued by the next. Raises KUBECTL_FAILED.
+        """
+        wanted = set(names)
+        mixed = [one for one in self._kubectl.read([_KIND]) if one["metadata"]["name"] in wanted and _is_mixed(one)]
+        if not check_mode:
+            for one in mixed:
+                self._store_anew(str(one["metadata"]["name"]))
+        return tuple(
+            f"{one['metadata']['name']}: stored as {', '.join(_stored_as(one))} -> {_storage_version(one)}"
+            for one in mixed
+        )
+
+    def _store_anew(self, name: str) -> None:
+        """Write all objects again, then the definition's note of their versions, unless it was changed meanwhile."""
+        said = ""
+        for _round in range(_ROUNDS):
+            (definition,) = self._kubectl.read_one(_KIND, name, "")
+            said = self._write_again(_resource(definition))
+            if said:
+                continue
+            revision = {"resourceVersion": definition["metadata"]["resourceVersion"]}
+            status = {"storedVersions": [_storage_version(definition)]}
+            try:
+                self._kubectl.patch(_KIND, name, {"metadata": revision, "status": status}, "--subresource=status")
+            except KubeadmError as error:
+                said = error.message
+            else:
+                return
+        raise KubeadmError(
+            f"expected all objects of {name} to be written again, {_ROUNDS} tries failed: {said}",
+            reason=Reason.KUBECTL_FAILED,
+        )
+
+    def _write_again(self, resource: str) -> str:
+        """Write all objects again as they are; return what was refused, an object that was deleted meanwhile too."""
+        places = sorted(_place(item) for item in self._kubectl.read([resource], "--all-namespaces"))
+        said = [
+            self._kubectl.write_again(resource, names[start : start + _NAMES_A_CALL], namespace=namespace)
+            for namespace, found in groupby(places, key=lambda place: place[0])
+            for names in [[name for _namespace, name in found]]
+            for start in range(0, len(names), _NAMES_A_CALL)
+        ]
+        return " ".join(filter(None, said))
 
     def _saved(self, definition: Mapping[str, Any]) -> Definition:
         objects = self._kubectl.read([_resource(definition)], "--all-namespaces")
@@ -288,6 +342,20 @@ def _version(definition: Mapping[str, Any]) -> str:
     """Return the storage version if it is served, else the first served version."""
     served = [one for one in definition["spec"]["versions"] if one.get("served")]
     return next((str(one["name"]) for one in served if one.get("storage")), str(served[0]["name"]) if served else "")
+
+
+def _storage_version(definition: Mapping[str, Any]) -> str:
+    """Return the version that the API server writes."""
+    return next(str(one["name"]) for one in definition["spec"]["versions"] if one.get("storage"))
+
+
+def _stored_as(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the versions that etcd may hold objects in."""
+    return tuple(definition.get("status", {}).get("storedVersions") or ())
+
+
+def _is_mixed(definition: Mapping[str, Any]) -> bool:
+    return any(one != _storage_version(definition) for one in _stored_as(definition))
 
 
 def _resource(definition: Mapping[str, Any]) -> str:

@@ -96,6 +96,13 @@ class Kubectl:
             self._apply(together, field_manager)
         return ObjectsOutcome(changed=bool(found), difference=redact(found))
 
+    def definitions_in(self, manifests: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the CRDs in ``manifests`` (YAML) that the cluster has; raises KUBECTL_FAILED."""
+        words = ("get", "-f", "-", "--ignore-not-found", "--output=name")
+        names = self._checked(*words, stdin="\n---\n".join(manifests)).stdout.decode("utf-8", "replace").split()
+        found = (name.partition("/") for name in names)
+        return tuple(name for kind, _slash, name in found if kind.startswith("customresourcedefinition"))
+
     def read(self, kinds: Iterable[str], *options: str) -> list[dict[str, Any]]:
         """Return all objects of ``kinds``; raises KUBECTL_FAILED."""
         result = self._checked("get", ",".join(kinds), "--output=json", *options)
