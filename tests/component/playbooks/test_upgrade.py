@@ -107,6 +107,15 @@ class Site:
         (collection / "roles/node_bundle/tasks").mkdir(parents=True)
         (collection / "roles/bundle_builder").symlink_to(ROOT / "roles/bundle_builder")
         self._tasks(collection / "roles/node_bundle/tasks/find.yml", {"ansible.builtin.set_fact": FOUND})
+        (collection / "roles/control_plane/tasks").mkdir(parents=True)
+        self._tasks(
+            collection / "roles/control_plane/tasks/objects.yml",
+            {
+                "attested.kubernetes.trace": {
+                    "what": "CRDs{{ ', stored' if control_plane_store_anew | default(false) else '' }}"
+                }
+            },
+        )
         for name, what in {
             "upgrade_node": "services",
             "addons": "add-ons",
@@ -181,7 +190,9 @@ def site(tmp_path: Path) -> Site:
 
 def kubernetes(lines: list[str]) -> list[str]:
     """Return what concerns Kubernetes, without what it was called with."""
-    kept = [line.partition(", ")[0].removeprefix("node_kubernetes ") for line in lines if "services" not in line]
+    others = ("services", "CRDs")
+    lines = [line for line in lines if not any(one in line for one in others)]
+    kept = [line.partition(", ")[0].removeprefix("node_kubernetes ") for line in lines]
     return [one for one in kept if "add-ons" not in one and "reattest" not in one]
 
 
@@ -204,6 +215,13 @@ def test_control_planes_take_one_minor_at_a_time_and_every_node_is_drained_once(
     assert "cp-2: control plane to 1.36.3, its kubelet stays" in printed
     assert "cp-2: 1.35.4 -> 1.37.2, Pods are drained" in printed
     assert "w-1: 1.35.4 -> 1.37.2, Pods are drained" in printed
+
+
+def test_new_crds_go_before_all_services_and_what_is_stored_comes_after_them(site: Site) -> None:
+    site.bundle("1.36.3")
+    lines, _printed = site.run(OLD)
+    services = [f"trace {name} services" for name in (*PLANES, *WORKERS)]
+    assert lines[:8] == ["trace cp-1 CRDs", *services, "trace cp-1 CRDs, stored", "trace cp-1 add-ons"]
 
 
 def test_the_plan_names_deprecated_apis_and_full_disks(site: Site) -> None:
