@@ -69,7 +69,7 @@ def test_without_a_cluster_it_lists_what_can_be_had(tmp_path: Path) -> None:
 
     assert ends == 0, lines
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("1.3")}
-    assert rows["1.35.4"] == ["yes", "3.6.6", "1.13.1", "3.10.1", "2.3.4", "1.4.3", "1.8.0", "1.35.0", "4.3.1", "-"]
+    assert rows["1.35.4"] == ["yes", "3.6.6", "1.13.1", "3.10.1", "2.3.4", "1.4.3", "1.8.0", "1.36.0", "4.3.1", "-"]
     assert rows["1.36.4"][0] == "-"
     assert "NEXT nothing: no node was read; a new cluster gets 1.37.2" in lines
 
