@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons i
     network_plugin,
     parse_addons,
     read_chart,
+    registry_config,
     surplus_copies,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import require_recipients
@@ -58,6 +59,7 @@ class ActionModule(SiteAction):
                 "directory": {"type": "path"},
                 "keep": {"type": "int", "default": 7},
                 "recipients": {"type": "list", "elements": "str", "default": []},
+                "registry_credentials": {"type": "list", "elements": "dict", "default": []},
                 "network_plugin": {"type": "str", "choices": ["none", *NETWORK_PLUGINS], "default": "none"},
                 "bundle": {"type": "path"},
                 "image": {"type": "str"},
@@ -126,6 +128,7 @@ class ActionModule(SiteAction):
             "namespace": addon.namespace,
             "chart": chart,
             "chart_digest": digest,
+            "registry_config": registry_config(addon, params["registry_credentials"]),
             "values": base64.b64encode(json.dumps(addon.values).encode()).decode("ascii"),
             "timeout_seconds": addon.timeout_seconds,
             "adopt": addon.adopt,

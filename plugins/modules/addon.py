@@ -44,6 +44,13 @@ options:
     type: list
     elements: str
     default: []
+  registry_credentials:
+    description:
+      - Credentials of registries, as in M(attested.kubernetes.containerd_settings). The one for the registry of the
+        chart is sent to the control plane, which holds it in memory while it fetches the chart.
+    type: list
+    elements: dict
+    default: []
   network_plugin:
     description:
       - The network plugin of this collection that the site uses. It is the first of the add-ons, in the namespace

@@ -48,6 +48,10 @@ options:
     description: SHA-256 of the file, or the digest of the manifest that the reference C(oci://) names.
     type: str
     default: ""
+  registry_config:
+    description: Configuration of a registry client in JSON, with the credential for the registry of O(chart).
+    type: str
+    default: ""
   values:
     description: Values of the chart, base64 of JSON. They may hold secrets, and reach Helm by standard input.
     type: str
@@ -134,6 +138,7 @@ SPEC = ArgumentSpec(
         "namespace": {"type": "str", "required": True},
         "chart": {"type": "str", "default": ""},
         "chart_digest": {"type": "str", "default": ""},
+        "registry_config": {"type": "str", "default": "", "no_log": True},
         "values": {"type": "str", "default": "e30=", "no_log": True},
         "timeout_seconds": {"type": "int", "default": 300},
         "adopt": {"type": "bool", "default": False},

@@ -42,6 +42,50 @@ options:
     type: list
     elements: dict
     default: []
+  registry_credentials:
+    description:
+      - Credentials of registries and mirrors. They are in a file that only root reads, and in no diff.
+      - Every Pod of the node may pull with them.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      host:
+        description: The registry as in the names of images, or host and port of a mirror.
+        type: str
+        required: true
+      username:
+        description: Name of the user; with O(registry_credentials[].password).
+        type: str
+      password:
+        description: Password of the user.
+        type: str
+      token:
+        description: A bearer token instead of name and password.
+        type: str
+  proxy:
+    description:
+      - Proxies by which containerd reaches registries. Without one, containerd asks them itself.
+      - containerd restarts if they change.
+    type: dict
+    default: {}
+    suboptions:
+      http:
+        description: URL of the proxy for C(http://), without user and password.
+        type: str
+      https:
+        description: URL of the proxy for C(https://), without user and password.
+        type: str
+      no_proxy:
+        description: Names, domains, addresses and networks that are reached without the proxy.
+        type: list
+        elements: str
+        default: []
+  own_addresses:
+    description: Names, addresses and networks of the cluster, which are reached without O(proxy).
+    type: list
+    elements: str
+    default: []
   runtimes:
     description:
       - Further runtimes of containers. An entry has C(name), C(type) (V(io.containerd.runc.v2) by default), C(binary)
@@ -78,6 +122,13 @@ EXAMPLES = r"""
         mirrors:
           - url: https://mirror.prod.example
             ca: "{{ lookup('ansible.builtin.file', 'mirror-ca.pem') }}"
+
+- name: Pull with a password, by a proxy
+  attested.kubernetes.containerd_settings:
+    registry_credentials:
+      - {host: registry.prod.example, username: nodes, password: "{{ vault_registry_password }}"}
+    proxy: {https: "http://proxy.prod.example:3128"}
+    own_addresses: [api.prod.example, 10.244.0.0/16]
 
 - name: Offer a runtime and a larger log line
   attested.kubernetes.containerd_settings:
@@ -117,6 +168,27 @@ SPEC = ArgumentSpec(
         "cni_bin_dir": {"type": "path", "default": "/usr/lib/cni"},
         "restrict_oom_score": {"type": "bool", "default": False},
         "registries": {"type": "list", "elements": "dict", "default": []},
+        "registry_credentials": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "host": {"type": "str", "required": True},
+                "username": {"type": "str"},
+                "password": {"type": "str", "no_log": True},
+                "token": {"type": "str", "no_log": True},
+            },
+        },
+        "proxy": {
+            "type": "dict",
+            "default": {},
+            "options": {
+                "http": {"type": "str"},
+                "https": {"type": "str"},
+                "no_proxy": {"type": "list", "elements": "str", "default": []},
+            },
+        },
+        "own_addresses": {"type": "list", "elements": "str", "default": []},
         "runtimes": {"type": "list", "elements": "dict", "default": []},
         "drop_ins": {"type": "dict", "default": {}},
     }

@@ -488,6 +488,37 @@ def test_a_chart_comes_as_an_archive_or_from_a_registry_by_its_digest(
 
 
 @pytest.mark.parametrize(
+    ("login", "by_token"),
+    [
+        pytest.param(("site", CANARY), False, id="user and password"),
+        pytest.param(("site", CANARY), True, id="user and password for a token"),
+        pytest.param(("", CANARY), False, id="a token"),
+    ],
+)
+def test_a_chart_comes_from_a_registry_with_a_login(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: tuple[str, str], *, by_token: bool
+) -> None:
+    """Helm reads the credential of that registry from a file in memory, which is gone afterwards."""
+    packed = charts.archive(charts.chart(tmp_path / "widgets", charts.config_map("a", "b")))
+    site.bed.ca.issue("registry", names=[(NameOID.COMMON_NAME, "registry")], server=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(site.bed.directory / "ca.crt"))
+    files = [site.bed.directory / f"registry.{kind}" for kind in ("crt", "key")]
+    user, password = login
+    with charts.registry(packed, *files, login=login, by_token=by_token) as (reference, manifest):
+        host = reference.removeprefix("oci://").partition("/")[0]
+        row = {"username": user, "password": password} if user else {"token": password}
+        site.list(reference, digest=manifest)
+        for credentials in ([], [{"host": "other.invalid", **row}]):
+            assert site.run(registry_credentials=credentials)["reason"] == "ADDON_FAILED"
+        assert site.run(registry_credentials=[{"host": host, "token": f"{CANARY} x"}])["reason"] == "CONFIG_INVALID"
+        done = site.run(registry_credentials=[{"host": "other.invalid", "token": "x"}, {"host": host, **row}])
+    assert (done["changed"], done.get("msg")) == (True, None)
+    assert list(Path("/dev/shm").glob("attested-addon-*")) == []
+    told = [repr(site.said).encode(), *site.programs.seen]
+    assert not any(word in text for text in told for word in spellings(CANARY.encode()))
+
+
+@pytest.mark.parametrize(
     ("chart", "options", "run", "code"),
     [
         pytest.param("one", {"digest": f"sha256:{'0' * 64}"}, {}, "ADDON_INVALID", id="another digest"),

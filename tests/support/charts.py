@@ -3,20 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Charts for tests: a definition of Widgets, or none, and a Deployment that never becomes ready without kubelets.
 
-`registry` serves one chart by the protocol of OCI registries (distribution-spec 1.1, pull), with TLS.
+`registry` serves one chart.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
-import ssl
 import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.tests.support.registry import MANIFEST, Registry, descriptor, digest, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 GROUP = "addons.example.com"
 WIDGETS = f"widgets.{GROUP}"
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _SCHEMA = {
     "type": "object",
     "properties": {
@@ -98,54 +95,18 @@ def archive(directory: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def registry(chart_archive: bytes, certificate: Path, key: Path) -> Iterator[tuple[str, str]]:
+def registry(
+    chart_archive: bytes, certificate: Path, key: Path, *, login: tuple[str, str] | None = None, by_token: bool = False
+) -> Iterator[tuple[str, str]]:
     """Serve a chart on loopback; yield its reference and the digest of its manifest."""
     config = json.dumps({"name": "widgets", "version": "1.0.0", "apiVersion": "v2"}).encode()
     manifest = {
         "schemaVersion": 2,
-        "mediaType": _MANIFEST,
-        "config": _descriptor("application/vnd.cncf.helm.config.v1+json", config),
-        "layers": [_descriptor("application/vnd.cncf.helm.chart.content.v1.tar+gzip", chart_archive)],
+        "mediaType": MANIFEST,
+        "config": descriptor("application/vnd.cncf.helm.config.v1+json", config),
+        "layers": [descriptor("application/vnd.cncf.helm.chart.content.v1.tar+gzip", chart_archive)],
     }
     document = json.dumps(manifest).encode()
-    content = {_digest(one): one for one in (config, chart_archive, document)}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.rpartition("/")[2]
-            data = content.get(name, b"")
-            self.send_response(200 if data or self.path == "/v2/" else 404)
-            is_manifest = "/manifests/" in self.path
-            self.send_header("Content-Type", _MANIFEST if is_manifest else "application/octet-stream")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Docker-Content-Digest", name)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(data)
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_words: object) -> None:
-            """Say nothing."""
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"oci://127.0.0.1:{server.server_port}/charts/widgets", _digest(document)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
-def _descriptor(kind: str, data: bytes) -> dict[str, Any]:
-    return {"mediaType": kind, "digest": _digest(data), "size": len(data)}
+    content = {digest(one): one for one in (config, chart_archive, document)}
+    with serve(Registry(content, login=login, by_token=by_token), certificate, key) as host:
+        yield f"oci://{host}/charts/widgets", digest(document)

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..bundle.containerd_files import authorization_of
 from ..core.documents import load_document, load_json
 from ..core.files import read_bytes
 from ..errors import SiteError
@@ -24,7 +25,7 @@ from ..reasons import Reason
 from .etcd_archive import surplus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 FILE = "addons.yml"
 NETWORK_PLUGINS = ("flannel",)
@@ -149,6 +150,19 @@ def read_chart(site: Path, addon: Addon) -> Chart:
     if addon.digest and addon.digest != f"sha256:{chart.digest}":
         raise _invalid(f"{addon.name}: expected the chart {addon.digest}, got sha256:{chart.digest}")
     return chart
+
+
+def registry_config(addon: Addon, credentials: Iterable[Mapping[str, Any]]) -> str:
+    """Return the file with which Helm logs in to the registry of the chart, empty where there is no credential for it.
+
+    Raises CONFIG_INVALID, which shows nothing of a credential.
+    """
+    host = addon.chart.removeprefix("oci://").partition("/")[0] if addon.is_remote else ""
+    for row in credentials:
+        if row.get("host") == host:
+            kind, _space, value = authorization_of(row).partition(" ")
+            return json.dumps({"auths": {host: {"auth" if kind == "Basic" else "registrytoken": value}}})
+    return ""
 
 
 def copy_name(addon: Addon, taken: str) -> str:

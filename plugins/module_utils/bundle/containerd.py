@@ -10,30 +10,39 @@ whole table of a plugin by that of an imported file.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
+import stat
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..core.command import SystemRunner
-from ..core.files import write_atomic
-from ..errors import AttestedError, SiteError, SystemFault
+from ..core.files import make_directory, write_atomic
+from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
-from .node_files import WantedFile, write_files
+from .containerd_files import (
+    PRIVATE,
+    PROXY,
+    REGISTRIES,
+    invalid,
+    known,
+    refuse_secrets,
+    registry_files,
+    render_proxy,
+    to_toml,
+)
+from .node_files import write_files
 from .versions import CNI_PLUGINS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ..core.command import Runner
 
 CONFIGURATION = "/etc/containerd/config.toml"
-REGISTRIES = "/etc/attested/registries"
 NETWORK_PLUGINS = "/opt/cni/bin"
 """Where network plugins install programs of their own, unless their settings say otherwise."""
 _CRI = "io.containerd.grpc.v1.cri"
@@ -78,13 +87,6 @@ _RULED_OPTIONS = {
     "binaryname": "use binary",
 }
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_SERVER = re.compile(r"_default|[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})?")
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_CAPABILITIES = ("pull", "resolve", "push")
-_SECRET_KEYS = {"auth", "header", "identitytoken", "password", "token", "username"}
-_REGISTRY_KEYS = {"server", "ca", "mirrors"}
-_MIRROR_KEYS = {"url", "ca", "capabilities", "override_path"}
 _RUNTIME_KEYS = {"name", "type", "binary", "options"}
 
 
@@ -100,7 +102,7 @@ def render_configuration(params: Mapping[str, Any], *, sandbox_image: str, of_bu
     for entry in params["runtimes"]:
         name, table = _runtime(entry)
         if name in runtimes:
-            raise _invalid(f"attested_containerd_runtimes: expected each name once and never runc, got {name!r} again")
+            raise invalid(f"attested_containerd_runtimes: expected each name once and never runc, got {name!r} again")
         runtimes[name] = table
     cri: dict[str, Any] = {
         "sandbox_image": sandbox_image,
@@ -120,8 +122,9 @@ def render_configuration(params: Mapping[str, Any], *, sandbox_image: str, of_bu
 
 def require_allowed(params: Mapping[str, Any]) -> None:
     """Raise CONFIG_INVALID for options of the module that it refuses on every machine."""
-    registry_files(params["registries"])
+    registry_files(params["registries"], params["registry_credentials"])
     render_configuration(params, sandbox_image="")
+    render_proxy(params)
 
 
 def sandbox_image_of(text: str) -> str:
@@ -131,111 +134,15 @@ def sandbox_image_of(text: str) -> str:
     except (tomllib.TOMLDecodeError, KeyError, TypeError):
         image = None
     if not isinstance(image, str) or not image:
-        raise _invalid(f"expected sandbox_image, or a {CONFIGURATION} that names one, got neither")
+        raise invalid(f"expected sandbox_image, or a {CONFIGURATION} that names one, got neither")
     return image
 
 
-def registry_files(entries: Sequence[Mapping[str, Any]]) -> list[WantedFile]:
-    """Return the files of all registries, as containerd reads them below `REGISTRIES`; raises CONFIG_INVALID."""
-    files: dict[str, list[WantedFile]] = {}
-    for entry in entries:
-        _known(entry, _REGISTRY_KEYS, where="attested_registries")
-        server = entry.get("server")
-        if not isinstance(server, str) or not _SERVER.fullmatch(server):
-            raise _invalid("attested_registries: expected server as HOST, HOST:PORT or _default, got something else")
-        if server in files:
-            raise _invalid(f"attested_registries: expected each server once, got {server} again")
-        files[server] = _files_of(server, entry)
-    return [file for server in files for file in files[server]]
-
-
-def _files_of(server: str, entry: Mapping[str, Any]) -> list[WantedFile]:
-    where, directory = f"attested_registries, {server}", f"{REGISTRIES}/{server}"
-    files: list[WantedFile] = []
-    tables: dict[str, Any] = _authority(entry, f"{directory}/ca.crt", files, where=where)
-    hosts: dict[str, Any] = {}
-    for number, mirror in enumerate(entry.get("mirrors") or [], start=1):
-        _known(mirror, _MIRROR_KEYS, where=f"{where}, mirrors")
-        url = _url(mirror.get("url"), where=f"{where}, mirrors")
-        capabilities = mirror.get("capabilities", ["pull", "resolve"])
-        if (
-            not isinstance(capabilities, list)
-            or not capabilities
-            or not set(map(str, capabilities)) <= {*_CAPABILITIES}
-        ):
-            raise _invalid(f"{where}, {url}: expected capabilities of {', '.join(_CAPABILITIES)}, got {capabilities!r}")
-        if url in hosts:
-            raise _invalid(f"{where}: expected each mirror once, got {url} again")
-        hosts[url] = {"capabilities": [str(one) for one in capabilities]}
-        if mirror.get("override_path"):
-            hosts[url]["override_path"] = True
-        hosts[url] |= _authority(mirror, f"{directory}/mirror-{number}.crt", files, where=f"{where}, {url}")
-    if hosts:
-        tables["host"] = hosts
-    text = "# Written by attested.kubernetes: change attested_registries instead.\n" + to_toml(tables)
-    return [*files, WantedFile(path=f"{directory}/hosts.toml", content=text.encode(), mode=0o644)]
-
-
-def _authority(entry: Mapping[str, Any], path: str, files: list[WantedFile], *, where: str) -> dict[str, str]:
-    """Add the file of the CA to ``files``, if there is one; return the line that names it."""
-    text = entry.get("ca")
-    if not text:
-        return {}
-    if not isinstance(text, str) or "-----BEGIN CERTIFICATE-----" not in text or "PRIVATE KEY" in text:
-        raise _invalid(f"{where}: expected the text of certificates in PEM as ca, got something else")
-    files.append(WantedFile(path=path, content=text.strip().encode() + b"\n", mode=0o644))
-    return {"ca": path}
-
-
-def _url(value: Any, *, where: str) -> str:
-    """Return the URL of a mirror; what may hold a password is not shown."""
-    try:
-        parts = urlsplit(value if isinstance(value, str) else "")
-        host, secret = parts.hostname, "@" in parts.netloc or bool(parts.query or parts.fragment)
-    except ValueError:
-        host, secret = None, True
-    if secret or not host or parts.scheme not in {"https", "http"}:
-        raise _invalid(
-            f"{where}: expected url as https://HOST[:PORT][/PATH] without user and query, got something else"
-        )
-    if parts.scheme == "http" and host not in _LOOPBACK:
-        raise _invalid(f"{where}: expected https, got http for {host}; whoever is between could change tags")
-    return str(value)
-
-
-def _known(entry: Any, keys: set[str], *, where: str) -> None:
-    """Refuse what is no mapping or has other keys; values are not shown."""
-    if not isinstance(entry, dict):
-        raise _invalid(f"{where}: expected a list of mappings, got another value")
-    _refuse_secrets(entry, where=where)
-    if "skip_verify" in entry:
-        raise _invalid(f"{where}: expected the registry's CA as ca, got skip_verify; certificates are always verified")
-    if unknown := sorted(map(str, set(entry) - keys)):
-        raise _invalid(f"{where}: expected only {', '.join(sorted(keys))}, got {', '.join(unknown)}")
-
-
-def _refuse_secrets(value: Any, *, where: str) -> None:
-    if secret := sorted(_SECRET_KEYS & {key.lower() for key in _keys(value)}):
-        raise _invalid(
-            f"{where}: expected no credential, got {', '.join(secret)}; containerd's files are not encrypted, "
-            "use imagePullSecrets of Kubernetes"
-        )
-
-
-def _keys(value: Any) -> Iterator[str]:
-    """Return the keys of all mappings in a value."""
-    if isinstance(value, dict):
-        yield from map(str, value)
-    if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _keys(one)
-
-
 def _runtime(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    _known(entry, _RUNTIME_KEYS, where="attested_containerd_runtimes")
+    known(entry, _RUNTIME_KEYS, where="attested_containerd_runtimes")
     name, kind = entry.get("name"), entry.get("type", _RUNC)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(kind, str) or not kind:
-        raise _invalid(
+        raise invalid(
             f"attested_containerd_runtimes: expected a name in small letters, digits and '-', and a type such as "
             f"{_RUNC}, got {name!r} and {kind!r}"
         )
@@ -243,11 +150,11 @@ def _runtime(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     options = _table(entry.get("options") or {}, where=where)
     for key in options:
         if (why := _RULED_OPTIONS.get(key.lower())) is not None:
-            raise _invalid(f"{where}: expected options without {key}: {why}")
+            raise invalid(f"{where}: expected options without {key}: {why}")
     binary = entry.get("binary")
     if binary is not None:
         if kind != _RUNC or not isinstance(binary, str) or not binary.startswith("/"):
-            raise _invalid(f"{where}: expected binary as an absolute path and with the type {_RUNC}, got {binary!r}")
+            raise invalid(f"{where}: expected binary as an absolute path and with the type {_RUNC}, got {binary!r}")
         options = {"BinaryName": binary, **options}
     if kind == _RUNC:
         options = {"SystemdCgroup": True, **options}
@@ -260,10 +167,10 @@ def _table(content: Any, *, where: str) -> dict[str, Any]:
         try:
             content = tomllib.loads(content)
         except tomllib.TOMLDecodeError as error:
-            raise _invalid(f"{where}: expected TOML, got an error: {error}") from error
+            raise invalid(f"{where}: expected TOML, got an error: {error}") from error
     if not isinstance(content, dict):
-        raise _invalid(f"{where}: expected a mapping or a text in TOML, got {type(content).__name__}")
-    _refuse_secrets(content, where=where)
+        raise invalid(f"{where}: expected a mapping or a text in TOML, got {type(content).__name__}")
+    refuse_secrets(content, where=where)
     return dict(content)
 
 
@@ -272,7 +179,7 @@ def _refuse_ruled(drop_in: Mapping[str, Any], *, where: str) -> None:
         for pattern, why in _RULED.items():
             pairs = list(zip(path, pattern, strict=False))
             if len(pairs) == len(pattern) and all(want in ("*", have.lower()) for have, want in pairs):
-                raise _invalid(f"{where}: expected nothing at {'.'.join(path[: len(pattern)])}: {why}")
+                raise invalid(f"{where}: expected nothing at {'.'.join(path[: len(pattern)])}: {why}")
 
 
 def _paths(table: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -290,47 +197,13 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any], *, where: str) -> Non
         if isinstance(held, dict) and isinstance(value, dict):
             _merge(held, value, where=f"{where}.{key}")
         elif isinstance(held, dict):
-            raise _invalid(f"{where}: expected a table at {key}, got another value")
+            raise invalid(f"{where}: expected a table at {key}, got another value")
         else:
             into[str(key)] = _copy(value)
 
 
 def _copy(value: Any) -> Any:
     return {str(key): _copy(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
-def to_toml(tables: Mapping[str, Any], before: tuple[str, ...] = ()) -> str:
-    """Return the tables as TOML: values first, then each table under its full name; raises CONFIG_INVALID."""
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
-    text = "".join(f"{line}\n" for line in lines)
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            path = (*before, str(key))
-            own = not value or any(not isinstance(one, dict) for one in value.values())
-            text += (f"\n[{'.'.join(map(_key, path))}]\n" if own else "") + to_toml(value, path)
-    return text
-
-
-def _key(key: Any) -> str:
-    return str(key) if _BARE.fullmatch(str(key)) else _value(str(key))
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value):
-        raise _invalid("expected text in Unicode for containerd, got half of a surrogate pair")
-    if isinstance(value, bool | int | str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(key)} = {_value(one)}' for key, one in value.items())}}}"
-    raise _invalid(
-        f"expected texts, whole numbers, booleans, lists and tables for containerd, got {type(value).__name__}"
-    )
-
-
-def _invalid(message: str) -> SiteError:
-    return SiteError(message, reason=Reason.CONFIG_INVALID)
 
 
 # The files and the unit of this machine.
@@ -359,20 +232,23 @@ def apply_settings(
     """Write containerd's files, and restart it if its configuration changed; raises CONFIG_INVALID, COMMAND_FAILED.
 
     A configuration with which containerd or its interface for Kubernetes does not start is taken back. The files of
-    registries need no restart: containerd reads them at each pull.
+    registries need no restart: containerd reads them at each pull. A file with a credential is not shown.
     """
     place = Place(root=root, runner=runner or SystemRunner())
-    former = _content(place.at(CONFIGURATION))
-    image = params["sandbox_image"] or sandbox_image_of((former or b"").decode("utf-8", "replace"))
+    former = {path: _content(place.at(path)) for path in (CONFIGURATION, PROXY)}
+    image = params["sandbox_image"] or sandbox_image_of((former[CONFIGURATION] or b"").decode("utf-8", "replace"))
     text = render_configuration(params, sandbox_image=image, of_bundle=place.at(PROGRAM).exists())
-    files = registry_files(params["registries"])
+    proxy = render_proxy(params)
+    files = registry_files(params["registries"], params["registry_credentials"])
     removed = _unwanted(place, {file.path for file in files})
+    removed += [PROXY] if former[PROXY] is not None and not proxy else []
     if not check_mode:
         for path in removed:
             _remove(place.at(path))
-    rows = [{"path": file.path, "content": file.content.decode(), "mode": f"{file.mode:04o}"} for file in files]
+    rows = [_row(file.path, file.content.decode(), mode=file.mode, place=place) for file in files]
     registries = write_files({"files": rows}, check_mode, root=root, runner=place.runner)
-    done = _configure(place, text, former, check_mode=check_mode)
+    wanted = {CONFIGURATION: text, **({PROXY: proxy} if proxy else {})}
+    done = _configure(place, wanted, former, check_mode=check_mode)
     sides = [one.diff for one in (registries, done) if one.diff is not None]
     return Result(
         changed=bool(registries.changed or removed or done.changed),
@@ -388,18 +264,27 @@ def apply_settings(
     )
 
 
-def _configure(place: Place, text: str, former: bytes | None, *, check_mode: bool) -> Result:
-    """Make containerd run with ``text``, or with what it had before."""
-    row = {"path": CONFIGURATION, "content": text, "mode": "0644"}
+def _row(path: str, content: str, *, mode: int, place: Place) -> dict[str, Any]:
+    """Return a file as `write_files` takes it; one that is or was for root alone holds a credential."""
+    there = place.at(path)
+    had = there.is_file() and stat.S_IMODE(there.stat().st_mode) == PRIVATE
+    return {"path": path, "content": content, "mode": f"{mode:04o}", "secret": had or mode == PRIVATE}
+
+
+def _configure(
+    place: Place, wanted: Mapping[str, str], former: Mapping[str, bytes | None], *, check_mode: bool
+) -> Result:
+    """Make containerd run with the files ``wanted``, or with what it had before."""
+    rows = [_row(path, text, mode=0o644, place=place) for path, text in wanted.items()]
     other = not runs_installed(place)
     try:
         if other and not check_mode:  # systemd may know the distribution's unit still
             place.runner.run(["systemctl", "daemon-reload"])
-        done = write_files({"files": [row], "units": [_UNIT]}, check_mode, root=place.root, runner=place.runner)
+        done = write_files({"files": rows, "units": [_UNIT]}, check_mode, root=place.root, runner=place.runner)
         if not check_mode:
             restart_replaced(place)
     except AttestedError as error:
-        if _content(place.at(CONFIGURATION)) == former:
+        if all(_content(place.at(path)) == former[path] for path in wanted):
             raise
         raise _taken_back(place, former, error) from error
     return replace(done, changed=True, values={**done.values, "units": [_UNIT]}) if other else done
@@ -433,15 +318,18 @@ def restart(runner: Runner) -> None:
     runner.run(["systemctl", "restart", _UNIT], timeout_seconds=_RESTART_SECONDS)
 
 
-def _taken_back(place: Place, former: bytes | None, error: AttestedError) -> SystemFault:
+def _taken_back(place: Place, former: Mapping[str, bytes | None], error: AttestedError) -> SystemFault:
     """Restore the former configuration, or none; return the error that says so."""
-    target = place.at(CONFIGURATION)
-    if former is None:
-        _remove(target)
-    else:
-        write_atomic(target, former, mode=0o644)
+    for path, content in former.items():
+        target = place.at(path)
+        if content is not None:
+            make_directory(target.parent, mode=0o755)
+            write_atomic(target, content, mode=0o644)
+        elif target.exists():
+            _remove(target)
+    place.runner.run(["systemctl", "daemon-reload"], check=False)
     done = place.runner.run(["systemctl", "restart", _UNIT], timeout_seconds=_RESTART_SECONDS, check=False)
-    name = "the former one" if former is not None else "its defaults"
+    name = "the former one" if former[CONFIGURATION] is not None else "its defaults"
     state = f"runs with {name} again" if done.returncode == 0 else f"does not start with {name} either"
     return SystemFault(
         f"expected containerd to work with the new {CONFIGURATION}, got: {error.message}; the file was taken back and "

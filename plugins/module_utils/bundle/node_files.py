@@ -128,11 +128,12 @@ _PERMISSIONS = 0o777
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedFile:
-    """A file as it has to be: absolute ``path``, ``content``, permission bits."""
+    """A file as it has to be: absolute ``path``, ``content``, permission bits. No diff shows one that is ``secret``."""
 
     path: str
     content: bytes
     mode: int
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +170,8 @@ def write_files(
         changed=bool(users or stale or plan.names),
         values={"users": list(users), "written": [file.path for file in stale], "units": list(plan.names)},
         diff=Diff(
-            before="".join(_shown(path, found[path]) for path in (file.path for file in stale) if path in found),
-            after="".join(_shown(file.path, FoundFile(content=file.content, mode=file.mode)) for file in stale),
+            before="".join(_shown(file, found[file.path]) for file in stale if file.path in found),
+            after="".join(_shown(file, FoundFile(content=file.content, mode=file.mode)) for file in stale),
         ),
     )
 
@@ -211,7 +212,8 @@ def _wanted(row: Mapping[str, Any]) -> WantedFile:
             f"expected an absolute path and an octal mode such as '0644', got {row['path']!r} and {row['mode']!r}",
             reason=Reason.FILE_UNUSABLE,
         )
-    return WantedFile(path=str(row["path"]), content=str(row["content"]).encode(), mode=mode)
+    content = str(row["content"]).encode()
+    return WantedFile(path=str(row["path"]), content=content, mode=mode, secret=bool(row.get("secret")))
 
 
 def _found(path: Path) -> FoundFile | None:
@@ -220,6 +222,6 @@ def _found(path: Path) -> FoundFile | None:
     return FoundFile(content=path.read_bytes(), mode=stat.S_IMODE(path.stat().st_mode))
 
 
-def _shown(path: str, file: FoundFile) -> str:
-    text = file.content[:_SHOWN_LIMIT].decode("utf-8", "replace")
-    return f"{path} ({file.mode:04o})\n{text}\n"
+def _shown(wanted: WantedFile, file: FoundFile) -> str:
+    text = "(not shown)" if wanted.secret else file.content[:_SHOWN_LIMIT].decode("utf-8", "replace")
+    return f"{wanted.path} ({file.mode:04o})\n{text}\n"

@@ -84,9 +84,12 @@ class Helm:
         self._words = [program, f"--kubeconfig={kubeconfig}"] + ([f"--kube-apiserver={server}"] if server else [])
         self._env = {f"HELM_{name}_HOME": str(scratch / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
 
-    def pull(self, reference: str, directory: Path) -> str:
-        """Download a chart by its oci:// reference with digest and return the file; raises ADDON_FAILED."""
-        words = ("pull", reference, f"--destination={directory}")
+    def pull(self, reference: str, directory: Path, *, login: Path | None = None) -> str:
+        """Fetch a chart by its oci:// reference with digest, and return the file; raises ADDON_FAILED.
+
+        ``login``: a file with the credential for the registry.
+        """
+        words = ("pull", reference, f"--destination={directory}", *([f"--registry-config={login}"] if login else []))
         result = self._runner.run([*self._words, *words], timeout_seconds=_PULL_SECONDS, env=self._env, check=False)
         _checked("pull", result)
         found = [path for path in directory.iterdir() if path.suffix == ".tgz"]

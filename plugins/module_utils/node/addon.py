@@ -26,7 +26,7 @@ from ..admin.age_file import close_to
 from ..bundle.releases import Releases
 from ..core.command import SystemRunner
 from ..core.documents import MAX_ANSWER_BYTES, load_json
-from ..core.files import make_directory, read_bytes, remove, write_atomic
+from ..core.files import make_directory, read_bytes, remove, require_tmpfs, write_atomic
 from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
 from ..kubeadm.custom_objects import CustomObjects, PutBack, from_list, to_list
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _MARK = "attested.kubernetes addons sha256:"
 _WORLD_READABLE = 0o644
+_MEMORY = Path("/dev/shm")  # noqa: S108  # a directory of a random name for root alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class Addon:
         release = Release(
             name=params["name"],
             namespace=params["namespace"],
-            chart=helm.pull(chart, scratch) if chart.startswith("oci://") else chart,
+            chart=_pulled(helm, chart, scratch, params["registry_config"]) if chart.startswith("oci://") else chart,
             values=_values_of(params),
             mark=_mark(params),
             timeout_seconds=params["timeout_seconds"],
@@ -264,6 +265,18 @@ def _placed(data: bytes, scratch: Path, *, is_directory: bool) -> Path:
             make_directory((scratch / path).parent)
             write_atomic(scratch / path, content.read())
     return scratch / "chart"
+
+
+def _pulled(helm: Helm, reference: str, scratch: Path, login: str) -> str:
+    """Fetch a chart; the credential for its registry is in memory, for root alone, as long as that takes."""
+    if not login:
+        return helm.pull(reference, scratch)
+    directory = Path(tempfile.mkdtemp(prefix="attested-addon-", dir=require_tmpfs(_MEMORY)))
+    try:
+        write_atomic(directory / "login.json", login.encode(), mode=0o600)
+        return helm.pull(reference, scratch, login=directory / "login.json")
+    finally:
+        shutil.rmtree(directory)
 
 
 @contextmanager

@@ -72,3 +72,24 @@ def test_a_password_is_refused_and_not_shown(tmp_path: Path, way: Mapping[str, s
     assert done.returncode == 2, done.stdout
     assert b"CONFIG_INVALID" in done.stdout
     assert [one for one in spellings(secret.encode()) if one in done.stdout + done.stderr] == []
+
+
+@pytest.mark.parametrize("way", [HERE, BY_MODULE], ids=["here", "by the module"])
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        pytest.param({"host": "quay.io", "username": "nodes", "password": "SECRET"}, b"sandbox_image", id="a password"),
+        pytest.param({"host": "quay.io", "token": "SECRET"}, b"sandbox_image", id="a token"),
+        pytest.param({"host": "quay.io", "token": "SECRET", "username": "a"}, b"CONFIG_INVALID", id="too much"),
+        pytest.param({"host": "quay.io", "username": "a", "password": ["SECRET"]}, b"", id="a list"),
+        pytest.param({"host": "quay.io", "username": "a", "pass": "SECRET"}, b"", id="another name"),
+        pytest.param("host=quay.io username=a password=SECRET", b"", id="a text"),
+    ],
+)
+def test_a_credential_of_a_registry_is_not_shown(tmp_path: Path, way: Mapping[str, str], row: Any, code: bytes) -> None:
+    """This machine has no configuration of ours: what is well-formed gets as far as the sandbox image."""
+    secret = secrets.token_hex(16)
+    planted = yaml.safe_load(yaml.safe_dump([row]).replace("SECRET", secret))
+    done = play(tmp_path, way, kubernetes_node_registry_credentials=planted)
+    assert code in done.stdout
+    assert [one for one in spellings(secret.encode()) if one in done.stdout + done.stderr] == []

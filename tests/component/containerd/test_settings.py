@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import http.server
 import os
+import re
 import shutil
 import ssl
+import stat
 import subprocess
 import threading
 import tomllib
@@ -25,9 +27,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.contain
     PROGRAM,
     apply_settings,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import this_architecture
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult, SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.canary import spellings
+from ansible_collections.attested.kubernetes.tests.support.registry import Registry, image, serve
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -98,6 +103,7 @@ class Machine:
         """Do what the module does."""
         options = {"sandbox_image": "registry.k8s.io/pause:3.10", "cni_bin_dir": "/usr/lib/cni"}
         more = {"restrict_oom_score": False, "registries": [], "runtimes": [], "drop_ins": {}, **settings}
+        more = {"registry_credentials": [], "proxy": {}, "own_addresses": [], **more}
         return apply_settings({**options, **more}, False, root=self.root, runner=self)
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -194,13 +200,19 @@ class Mirror(http.server.BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+def made_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate of loopback and its key."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subject = ("-subj", "/CN=mirror", "-addext", "subjectAltName=IP:127.0.0.1,DNS:registry.test")
+    made = ("-newkey", "ed25519", "-nodes", "-keyout", str(key), "-out", str(certificate))
+    subprocess.run(["openssl", "req", "-x509", *made, *subject], check=True, capture_output=True)
+    return certificate, key
+
+
 @contextmanager
 def mirror(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
     """Serve a mirror; give its URL, its CA, and what it was asked for."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    subject = ("-subj", "/CN=mirror", "-addext", "subjectAltName=IP:127.0.0.1")
-    made = ("-newkey", "ed25519", "-nodes", "-keyout", str(key), "-out", str(certificate))
-    subprocess.run(["openssl", "req", "-x509", *made, *subject], check=True, capture_output=True)
+    certificate, key = made_certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     handler = type("Asked", (Mirror,), {"asked": []})
@@ -228,3 +240,88 @@ def test_a_mirror_is_asked_if_its_ca_is_known(machine: Machine, tmp_path: Path) 
             subprocess.run(machine.inside("ctr", *pull), capture_output=True, check=False)
             assert sorted(set(asked)) == found
     assert machine.starts == 1
+
+
+CANARY = "never-to-be-seen-51d0c9"
+LOGINS = {
+    "user and password": ("nodes", CANARY, False),
+    "user and password for a token": ("nodes", CANARY, True),
+    "a token": ("", CANARY, False),
+}
+
+
+def pulled(machine: Machine, reference: str) -> str:
+    """Pull as the kubelet does, by the interface for Kubernetes; return what was refused."""
+    socket = "unix:///run/containerd/containerd.sock"
+    crictl = str(_crictl())
+    words = (f"--runtime-endpoint={socket}", f"--image-endpoint={socket}", "pull", reference)
+    done = subprocess.run(machine.inside(crictl, *words), capture_output=True, text=True, check=False)
+    assert CANARY not in done.stdout + done.stderr
+    return "" if done.returncode == 0 else done.stderr
+
+
+def _crictl() -> Path:
+    found = sorted(CACHE.glob("bin/*/crictl"))
+    if not found:
+        pytest.skip("no crictl of a bundle here: the stage bundle has one")
+    return found[0]
+
+
+@pytest.mark.parametrize("login", LOGINS)
+@pytest.mark.parametrize("as_mirror", [False, True], ids=["the registry", "a mirror"])
+def test_a_registry_with_a_login_is_pulled_from(
+    machine: Machine, tmp_path: Path, login: str, *, as_mirror: bool
+) -> None:
+    """containerd reads the credential at each pull; the file with it is for root alone, and no diff shows it."""
+    user, password, by_token = LOGINS[login]
+    if len(machine.plugins) == 1 and (by_token or not as_mirror):
+        pytest.skip(
+            "containerd 1 sends no header to a registry itself and to its server of tokens: docs/limitations.md"
+        )
+    credential = {"username": user, "password": password} if user else {"token": password}
+    registry = Registry(image(this_architecture().value), login=(user, password), by_token=by_token)
+    ca, key = made_certificate(tmp_path)
+    (machine.root / "etc/hosts").write_text("127.0.0.1 registry.test\n")  # containerd 1 asks loopback without TLS
+    with serve(registry, ca, key) as address:
+        host = f"registry.test:{address.rpartition(':')[2]}"
+        server = "registry.invalid:5000" if as_mirror else host
+        mirrors = (
+            {"mirrors": [{"url": f"https://{host}", "ca": ca.read_text()}]} if as_mirror else {"ca": ca.read_text()}
+        )
+        registries = [{"server": server, **mirrors}]
+        reference = f"{server}/site/app:1"
+        machine.apply(registries=registries)
+        assert re.search("401|authoriz", pulled(machine, reference))
+
+        wrong = [{"host": host, **credential, ("password" if user else "token"): "another"}]
+        machine.apply(registries=registries, registry_credentials=wrong)
+        assert pulled(machine, reference)
+        assert registry.served == []
+
+        credentials = [{"host": host, **credential}]
+        given = {"registries": registries, "registry_credentials": credentials}
+        results = [machine.apply(**given), machine.apply(**given)]
+        assert pulled(machine, reference) == ""
+        assert registry.served
+        results.append(machine.apply())
+    assert [result.changed for result in results] == [True, False, True]
+    assert machine.starts == 1
+    assert not any(CANARY in str(result.diff) + str(result.values) for result in results)
+    assert spelled_in(machine.root) == []
+
+
+def spelled_in(root: Path) -> list[str]:
+    """Return which files of a machine have the canary, containerd's log among them."""
+    words = spellings(CANARY.encode())
+    return [
+        str(path) for path in root.rglob("*") if path.is_file() and any(word in path.read_bytes() for word in words)
+    ]
+
+
+def test_the_file_with_a_credential_is_for_root_alone_as_long_as_it_has_one(machine: Machine) -> None:
+    credentials = [{"host": "registry.invalid", "username": "nodes", "password": CANARY}]
+    place = machine.root / "etc/attested/registries/registry.invalid/hosts.toml"
+    machine.apply(registries=[{"server": "registry.invalid"}], registry_credentials=credentials)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    machine.apply(registries=[{"server": "registry.invalid"}])
+    assert stat.S_IMODE(place.stat().st_mode) == 0o644

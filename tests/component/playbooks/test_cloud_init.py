@@ -26,6 +26,7 @@ LEFT_OUT = {
     "attested_bundle_on_node": "the unit sets it",
     "attested_node_ip": "of one machine; the unit finds it",
     "attested_cni": "of control planes",
+    "attested_registry_credentials": "secrets; upgrade brings them to the member",
     "attested_founder": "says which control plane makes the cluster",
     "attested_authenticators": "of control planes",
     "attested_backup_recipients": "of control planes",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import stat
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,16 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bundle import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import (
     CONFIGURATION,
     PROGRAM,
-    REGISTRIES,
     apply_settings,
-    registry_files,
     render_configuration,
     require_allowed,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd_files import (
+    PROXY,
+    REGISTRIES,
+    registry_files,
+    render_proxy,
+    to_toml,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
@@ -34,6 +40,7 @@ SECRET = "hunter2-hunter2"
 
 def options(**given: Any) -> dict[str, Any]:
     plain = {"sandbox_image": "pause:1", "cni_bin_dir": "/usr/lib/cni", "restrict_oom_score": False}
+    plain |= {"registry_credentials": [], "proxy": {}, "own_addresses": []}
     return {**plain, "registries": [], "runtimes": [], "drop_ins": {}, **given}
 
 
@@ -51,15 +58,15 @@ class Machine:
     """systemctl and ctr, for a containerd that takes no configuration with the word broken."""
 
     def __init__(self, root: Path, *, running: bool = True) -> None:
-        self.root, self.running, self.restarts = root, running, 0
+        self.root, self.running, self.restarts, self.stale = root, running, 0, False
 
     def run(self, argv: Sequence[str], **_keywords: Any) -> CommandResult:
         answer = b""
         if list(argv[:2]) == ["systemctl", "show"]:
             state = "active" if self.running else "inactive"
-            answer = (
-                f"Id=containerd.service\nActiveState={state}\nUnitFileState=enabled\nNeedDaemonReload=no\n".encode()
-            )
+            reload = "yes" if self.stale else "no"
+            states = f"ActiveState={state}\nUnitFileState=enabled\nNeedDaemonReload={reload}\n"
+            answer = f"Id=containerd.service\n{states}".encode()
         elif argv[0] == "ctr":
             state = "error" if self.broken() else "ok"
             answer = f"TYPE ID PLATFORMS STATUS\nio.containerd.grpc.v1 cri linux/amd64 {state}\n".encode()
@@ -109,7 +116,7 @@ def test_what_is_written_reads_as_it_was_meant():
         "empty": {},
         "deep": {"er": {"z": -1}},
     }
-    assert tomllib.loads(containerd.to_toml(odd)) == odd
+    assert tomllib.loads(to_toml(odd)) == odd
 
 
 def nested(path: tuple[str, ...]) -> dict[str, Any]:
@@ -171,7 +178,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, Any], says: str):
 def test_a_credential_is_refused_and_not_shown(key: str, in_mirror: bool):
     entry: dict[str, Any] = {"server": "a"}
     entry |= {"mirrors": [{"url": "https://m", key: SECRET}]} if in_mirror else {key: SECRET}
-    with pytest.raises(AttestedError, match="imagePullSecrets") as caught:
+    with pytest.raises(AttestedError, match="attested_registry_credentials or imagePullSecrets") as caught:
         require_allowed(options(registries=[entry]))
     assert SECRET not in str(caught.value)
 
@@ -218,6 +225,150 @@ def test_the_files_of_a_registry():
             }
         },
     }
+
+
+LOGIN = {"host": "m:5000", "username": "nodes", "password": SECRET}
+BASIC = "Basic bm9kZXM6aHVudGVyMi1odW50ZXIy"
+
+
+def test_a_credential_is_a_header_of_its_host_alone_in_a_file_for_root():
+    """A registry without another setting has a file for it; the other files are for everybody."""
+    entries = [
+        {"server": "docker.io", "mirrors": [{"url": "https://m:5000"}, {"url": "https://m"}]},
+        {"server": "quay.io", "mirrors": [{"url": "https://other"}]},
+    ]
+    token = {"host": "r.example", "token": "abc._~+/-=="}
+    files = {file.path: file for file in registry_files(entries, [LOGIN, token])}
+    read = {path: tomllib.loads(file.content.decode()) for path, file in files.items()}
+    docker, quay, other = (f"{REGISTRIES}/{name}/hosts.toml" for name in ("docker.io", "quay.io", "r.example"))
+
+    assert {path: file.mode for path, file in files.items()} == {docker: 0o600, quay: 0o644, other: 0o600}
+    assert read[docker]["host"]["https://m:5000"]["header"] == {"Authorization": BASIC}
+    assert "header" not in read[docker]["host"]["https://m"]
+    assert "header" not in read[docker]
+    assert read[other] == {"header": {"Authorization": "Bearer abc._~+/-=="}}
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        pytest.param({"host": "_default", "username": "u", "password": SECRET}, "HOST or HOST:PORT", id="any host"),
+        pytest.param({"host": "https://m", "token": SECRET}, "HOST or HOST:PORT", id="a URL"),
+        pytest.param({"host": f"u:{SECRET}@m", "token": "t"}, "HOST or HOST:PORT", id="a secret in the host"),
+        pytest.param({"token": SECRET}, "HOST or HOST:PORT", id="no host"),
+        pytest.param({"host": "m"}, "username and password, or token", id="nothing"),
+        pytest.param({"host": "m", "username": "u"}, "username and password", id="no password"),
+        pytest.param({"host": "m", "password": SECRET}, "username and password", id="no user"),
+        pytest.param({"host": "m", "username": "u", "password": "p", "token": SECRET}, "or token", id="both"),
+        pytest.param({"host": "m", "username": "u", "token": SECRET}, "or token", id="a user and a token"),
+        pytest.param(
+            {"host": "m", "username": "u:v", "password": SECRET}, "control characters", id="a user with a colon"
+        ),
+        pytest.param({"host": "m", "username": "u", "password": f"{SECRET}\n"}, "control characters", id="a line"),
+        pytest.param({"host": "m", "token": f"{SECRET} x"}, "control characters", id="a token with a blank"),
+    ],
+)
+def test_a_credential_that_cannot_be_meant_is_refused_and_not_shown(row: dict[str, Any], says: str):
+    with pytest.raises(AttestedError, match=says) as caught:
+        require_allowed(options(registry_credentials=[row]))
+    assert caught.value.reason is Reason.CONFIG_INVALID
+    assert SECRET not in str(caught.value)
+
+
+def test_two_credentials_of_one_host_are_refused():
+    with pytest.raises(AttestedError, match="each host once"):
+        require_allowed(options(registry_credentials=[LOGIN, LOGIN]))
+
+
+def test_a_credential_comes_changes_and_goes_without_a_restart_and_is_never_shown(tmp_path: Path):
+    machine = Machine(tmp_path)
+    apply_settings(options(), False, root=tmp_path, runner=machine)
+    place = tmp_path / REGISTRIES.lstrip("/") / "m:5000/hosts.toml"
+    entry = {"server": "m:5000", "ca": PEM}
+    steps = [
+        options(registries=[entry], registry_credentials=[LOGIN]),
+        options(registries=[entry], registry_credentials=[{**LOGIN, "password": f"{SECRET}-2"}]),
+        options(registries=[entry]),
+    ]
+    for step, mode in zip(steps, (0o600, 0o600, 0o644), strict=True):
+        for check in (True, False, False):
+            done = apply_settings(step, check, root=tmp_path, runner=machine)
+            text = f"{done.diff} {done.values}"
+            assert not any(one in text for one in (SECRET, BASIC, BASIC[6:20]))
+            assert done.changed is (check or "(not shown)" in text)
+        assert stat.S_IMODE(place.stat().st_mode) == mode
+    assert machine.restarts == 1
+
+
+PROXIES = {
+    "http": "http://proxy.example:3128",
+    "https": "http://[2001:db8::1]:3128/",
+    "no_proxy": [".intern", "10.0.0.0/8"],
+}
+
+
+def test_a_proxy_is_in_the_environment_of_the_unit_and_the_cluster_is_reached_without_it():
+    own = ["api.example:6443", "[2001:db8::2]:6443", "2001:db8::3", "10.244.0.0/16", "w-1", "w-1"]
+    lines = render_proxy(options(proxy=PROXIES, own_addresses=own)).splitlines()
+    cluster = "localhost,127.0.0.0/8,::1,.svc,.cluster.local,api.example,2001:db8::2,2001:db8::3,10.244.0.0/16,w-1"
+    assert lines[1:] == [
+        "[Service]",
+        'Environment="HTTP_PROXY=http://proxy.example:3128"',
+        'Environment="HTTPS_PROXY=http://[2001:db8::1]:3128/"',
+        f'Environment="NO_PROXY={cluster},.intern,10.0.0.0/8"',
+    ]
+
+
+@pytest.mark.parametrize("proxy", [{}, {"http": "", "https": None}, {"no_proxy": ["a"]}])
+def test_without_a_proxy_there_is_no_drop_in(proxy: dict[str, Any]):
+    assert render_proxy(options(proxy=proxy)) == ""
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        pytest.param({"https": f"http://user:{SECRET}@proxy"}, id="with a password"),
+        pytest.param({"http": f"http://proxy/?{SECRET}"}, id="with a query"),
+        pytest.param({"http": f"socks5://{SECRET}"}, id="of another kind"),
+        pytest.param({"http": f'http://proxy"\n{SECRET}'}, id="with a quote"),
+        pytest.param({"http": "http://p", "no_proxy": ['a"b']}, id="a quote in no_proxy"),
+        pytest.param({"http": "http://p", "no_proxy": ["a,b"]}, id="two in one"),
+        pytest.param({"http": "http://p", "no_proxy": ["%i"]}, id="a specifier of systemd"),
+    ],
+)
+def test_a_proxy_that_cannot_be_meant_is_refused(proxy: dict[str, Any]):
+    with pytest.raises(AttestedError, match="attested_proxy") as caught:
+        require_allowed(options(proxy=proxy))
+    assert caught.value.reason is Reason.CONFIG_INVALID
+    assert SECRET not in str(caught.value)
+
+
+def test_a_proxy_comes_and_goes_with_a_restart_each(tmp_path: Path):
+    machine = Machine(tmp_path)
+    place = tmp_path / PROXY.lstrip("/")
+    apply_settings(options(), False, root=tmp_path, runner=machine)
+    walk = [
+        apply_settings(options(proxy=PROXIES), check, root=tmp_path, runner=machine) for check in (True, False, False)
+    ]
+    assert [one.changed for one in walk] == [True, True, False]
+    assert walk[1].values["written"] == [PROXY]
+    assert (machine.restarts, stat.S_IMODE(place.stat().st_mode)) == (2, 0o644)
+    foreseen = apply_settings(options(), True, root=tmp_path, runner=machine)
+    assert (foreseen.values["removed"], place.exists()) == ([PROXY], True)
+    machine.stale = True  # systemd sees that a drop-in is gone
+    gone = apply_settings(options(), False, root=tmp_path, runner=machine)
+    assert (gone.changed, gone.values["removed"], machine.restarts) == (True, [PROXY], 3)
+    assert not place.exists()
+
+
+def test_a_proxy_is_taken_back_with_a_configuration_that_does_not_work(tmp_path: Path):
+    machine = Machine(tmp_path)
+    apply_settings(options(proxy=PROXIES), False, root=tmp_path, runner=machine)
+    before = (tmp_path / PROXY.lstrip("/")).read_bytes()
+    for proxy in ({"http": "http://other"}, {}):
+        with pytest.raises(SystemFault, match="runs with the former one again"):
+            apply_settings(options(proxy=proxy, drop_ins={"a": {"x": "broken"}}), False, root=tmp_path, runner=machine)
+        assert (tmp_path / PROXY.lstrip("/")).read_bytes() == before
 
 
 def test_check_apply_again_and_only_the_configuration_restarts(tmp_path: Path):
