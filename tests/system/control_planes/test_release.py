@@ -46,7 +46,8 @@ for one in pathlib.Path("/proc").glob("[0-9]*"):
     if ours or name in {"kubelet", "containerd", "etcd"} or name.startswith("kube-"):
         processes[one.name] = [begun, exe, digest(one / "exe"), words[:2]]
 files = {}
-for top in ("/etc/systemd/system", "/etc/attested", "/etc/containerd", "/usr/local/bin", "/opt/cni/bin"):
+tops = ("/etc/systemd/system", "/etc/attested", "/etc/containerd", "/usr/local/bin", "/usr/local/libexec", "/opt/cni")
+for top in tops:
     for path in sorted(pathlib.Path(top).rglob("*")):
         files[str(path)] = os.readlink(path) if path.is_symlink() else digest(path) if path.is_file() else ""
 print(json.dumps({"processes": processes, "files": files, "link": os.readlink("/opt/attested/venv")}))
