@@ -24,11 +24,12 @@ OPTIONS = (
     "admin_certificate", "allow_cgroup_v1", "at_once", "certificate", "cluster_ca", "cluster_name", "enabled",
     "endorsement_authorities", "exceptions", "extra_sans", "field_manager", "ignore_preflight_errors",
     "kubernetes_version", "manifests", "name", "node_ip", "policy_directory", "port", "profiles", "records",
-    "send_policy", "server", "service_subnet", "site", "state", "tcti", "tls_server_name", "wait_seconds", "what",
+    "send_policy", "server", "service_subnet", "site", "state", "taints", "tcti", "tls_server_name", "wait_seconds",
+    "what",
 )  # fmt: skip
 MODULES = (
     "admin_kubeconfig", "cluster", "cluster_objects", "control_plane_certificates", "init", "kubeadm_node",
-    "node_identity", "node_status_info", "policy_record", "tpm_authorization", "trace", "unit",
+    "node_identity", "node_status_info", "node_taints", "policy_record", "tpm_authorization", "trace", "unit",
 )  # fmt: skip
 ROLES = {
     "attestation_policy": ("main",),
@@ -217,6 +218,13 @@ def test_node_refuses_labels_that_are_not_the_sites(site: Site, name: str) -> No
     words = ("-e", json.dumps({"attested_node_labels": {name: ""}}))
     with pytest.raises(AssertionError, match=f"CONFIG_INVALID: expected .* got[ \\n]*{name}"):
         site.run("node", *words, node_status_info=JOINED)
+
+
+def test_node_applies_the_taints_of_each_node_on_a_control_plane(site: Site) -> None:
+    taints = ("-e", json.dumps({"attested_node_taints": [{"key": "gpu", "effect": "NoSchedule"}]}))
+    assert site.run("node", *taints, node_status_info=JOINED).count("node_taints") == 2
+    assert "node_taints" not in site.run("node", *taints, "--limit=w-1", node_status_info=JOINED)
+    assert "node_taints" not in site.run("node", node_status_info=JOINED)
 
 
 @pytest.mark.parametrize("renewed", ["true", "false"])
