@@ -44,6 +44,7 @@ OPTIONS = {
     "policy_record": (),
     "node_identity": ("site", "records"),
     "cluster_objects": ("manifests", "field_manager"),
+    "node_taints": ("name", "taints"),
 }
 
 
