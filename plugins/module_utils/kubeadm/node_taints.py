@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_taints`: the taints of a Node that a site sets, and none of the others.
+"""Module `node_taints`: set the taints of a Node that the site owns, and keep all others.
 
-The API server keeps taints as one list, which server-side apply replaces as a whole. Which of them are the site's is
-noted in labels below `node-restriction.kubernetes.io`. A kubelet may change neither these nor the taints of its Node
-("NodeRestriction", Kubernetes). An annotation would let a node have others removed.
+The API server keeps taints as one list, which server-side apply replaces as a whole. Labels
+below `node-restriction.kubernetes.io` record which taints the site owns. A kubelet may change neither these labels nor
+the taints of its Node ("NodeRestriction", Kubernetes). With an annotation a node could make the site remove others.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Taint:
     value: str = ""
 
     def __str__(self) -> str:
-        """Return it as kubectl takes it."""
+        """Return the taint in the form of `kubectl taint`."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaintPlan:
-    """The taints of before and after, and the notes that come (an empty text) or go (None)."""
+    """The taints before and after, and the labels to add (an empty text) or to remove (None)."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -57,13 +57,13 @@ class TaintPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to do."""
+        """Whether the Node needs no change."""
         return self.before == self.after and not self.notes
 
 
 def parse_taints(rows: Sequence[Mapping[str, Any]]) -> tuple[Taint, ...]:
     """Return the taints of a site; raises CONFIG_INVALID."""
-    found = []
+    found: list[Taint] = []
     for row in rows:
         taint = Taint(key=str(row["key"]), value=str(row.get("value") or ""), effect=str(row["effect"]))
         if not _KEY.fullmatch(taint.key) or not _VALUE.fullmatch(taint.value) or taint.effect not in EFFECTS:
@@ -77,7 +77,7 @@ def parse_taints(rows: Sequence[Mapping[str, Any]]) -> tuple[Taint, ...]:
 
 
 def plan_taints(node: Mapping[str, Any], wanted: Sequence[Taint]) -> TaintPlan:
-    """Return how a Node comes to the taints of its site; pure. Those of others stay, in their order."""
+    """Return the change of a Node's taints; pure. Taints that the site does not own are kept, in their order."""
     noted = {name for name in node["metadata"].get("labels") or {} if name.startswith(_NOTE)}
     found = tuple(node.get("spec", {}).get("taints") or ())
     names = {_note(one.key, one.effect): one for one in wanted}
@@ -95,12 +95,12 @@ def plan_taints(node: Mapping[str, Any], wanted: Sequence[Taint]) -> TaintPlan:
 
 
 def run_taints(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Make the taints of a Node those of its site; raises CONFIG_INVALID, KUBECTL_FAILED."""
+    """Set the taints of a Node to those of the site; raises CONFIG_INVALID, KUBECTL_FAILED."""
     return apply_taints(Kubectl.of_a_module(params["kubeconfig"]), params, check_mode=check_mode)
 
 
 def apply_taints(kubectl: Kubectl, params: Mapping[str, Any], *, check_mode: bool) -> Result:
-    """Plan and carry out. The whole list goes by compare-and-set, and again where somebody else was first."""
+    """Plan and apply. The list is written by compare-and-set, and planned again after a conflict."""
     wanted, name = parse_taints(params["taints"]), str(params["name"])
     for left in reversed(range(_ROUNDS)):
         node = next(iter(kubectl.read_one("node", name, "")), None)
@@ -123,7 +123,7 @@ def apply_taints(kubectl: Kubectl, params: Mapping[str, Any], *, check_mode: boo
 
 
 def _note(key: str, effect: str) -> str:
-    """Return the label that says that a taint is the site's; a taint's own name has other letters than a label's."""
+    """Return the label of a taint that the site owns: a hash, because a taint's key may not fit into a label."""
     return f"{_NOTE}{hashlib.sha256(f'{key}:{effect}'.encode()).hexdigest()[:32]}"
 
 
