@@ -344,6 +344,13 @@ SITE = image_signed_by(b"\x00" * 8 + CERTIFICATE + b"\x00" * 5)
         pytest.param(b"\x01", SITE, database((X509, OTHERS)), "got one of another signer", id="of a key that db lacks"),
         pytest.param(b"\x01", SITE, database((SHA256, CERTIFICATE)), "of another signer", id="no certificate in db"),
         pytest.param(b"\x01", SITE, None, "db signed (empty)", id="no db"),
+        pytest.param(
+            b"\x01",
+            image_signed_by(b""),
+            database((X509, parse_program(image_signed_by(b"")).digest)),
+            "without a signature",
+            id="its hash in place of a certificate",
+        ),
         pytest.param(b"\x01", SITE, b"\x27\x00\x00\x00" + bytes(40), "of another signer", id="a db that is none"),
     ],
 )
