@@ -229,11 +229,11 @@ def build(road: HybridRoad, name: str, base: str, release: str) -> Run:
     return road.finish("boot_image", road.start("boot_image", *words))
 
 
-def on_worker(road: HybridRoad, *tasks: dict[str, object], host: str = VM) -> Run:
+def on_worker(road: HybridRoad, *tasks: dict[str, object]) -> Run:
     """Run tasks on the worker as an admin does, however they end."""
     book = road.site / "by-hand.yml"
-    variables = {} if host == "localhost" else {"ansible_python_interpreter": "/opt/attested/venv/bin/python"}
-    play = {"name": "Do it", "hosts": host, "gather_facts": False, "vars": variables, "tasks": list(tasks)}
+    variables = {"ansible_python_interpreter": "/opt/attested/venv/bin/python"}
+    play = {"name": "Do it", "hosts": VM, "gather_facts": False, "vars": variables, "tasks": list(tasks)}
     book.write_text(yaml.safe_dump([play]))
     return road.finish(str(book), road.start(str(book), *WORDS))
 
