@@ -65,6 +65,11 @@ options:
     type: list
     elements: str
     default: []
+  architecture:
+    description: Machine type of which the bundle has, or will have, the programs for this machine.
+    type: str
+    choices: [amd64, arm64]
+    default: amd64
   python_version:
     description: Minor version of Python for which the bundle has, or will have, the wheels of this machine.
     type: str
@@ -193,6 +198,7 @@ SPEC = ArgumentSpec(
         "admin_time": {"type": "float", "required": True},
         "allow_cgroup_v1": {"type": "bool", "default": False},
         "api_endpoint": {"type": "str", "required": True},
+        "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
         "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
         "install_packages": {"type": "bool", "default": False},
         "node_ip": {"type": "str", "required": True},

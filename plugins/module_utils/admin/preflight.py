@@ -350,6 +350,7 @@ def _expected(params: Mapping[str, Any]) -> Expected:
         ignored_errors=frozenset(params["ignore_preflight_errors"]),
         state_disk=_state_disk(params),
         python_version=params["python_version"],
+        architecture=params["architecture"],
         pod_security=params["pod_security"],
         kubelets_checked=params["kubelet_serving_certificates"],
         tcti=params["tcti"],

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..bundle.prerequisites import findings_of
+from ..bundle.store import this_architecture
 from ..disk.paths import CRYPTSETUP
 from ..disk.plan import BY_ID
 from ..kubeadm.pod_security import PRIVILEGED
@@ -116,6 +117,9 @@ def _machine(seen: MachineView, expected: Expected) -> Iterator[Finding]:
     if seen.architecture not in ARCHITECTURES:
         got = seen.architecture
         yield _missing("architecture", f"expected {' or '.join(ARCHITECTURES)}, got {got}", "Use another machine.")
+    elif (own := this_architecture(seen.architecture).value) != expected.architecture:
+        step = f"Set attested_bundle_architecture: {own} and an attested_bundle of its own for this machine"
+        yield _missing("architecture", f"expected {expected.architecture}, got {own}", f"{step}, then run bundle.")
     step = "Give it more, or name the check in attested_ignore_preflight_errors."
     if seen.processors < _PROCESSORS and expected.control_plane and "NumCPU" not in expected.ignored_errors:
         yield _missing("processors", f"expected {_PROCESSORS} of a control plane, got {seen.processors}", step)

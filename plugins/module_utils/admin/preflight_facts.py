@@ -52,7 +52,8 @@ class Expected:
     ``ports`` must be free. ``peers`` are host:port of other machines that must answer, if only by a refused connection.
     ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970. ``pod_security`` is the level
     that is enforced for Pods. ``kubelets_checked``: API servers will require that kubelets serve with the cluster's
-    certificates. ``python_version`` is the version of the bundle's wheels.
+    certificates. ``python_version`` and ``architecture`` (amd64 or arm64) are those of
+    the bundle's wheels and programs.
     """
 
     node_name: str
@@ -71,6 +72,7 @@ class Expected:
     allow_cgroup_v1: bool = False
     state_disk: StateDisk | None = None
     python_version: str = "3.11"
+    architecture: str = "amd64"
     pod_security: str = BASELINE
     kubelets_checked: bool = True
     ignored_errors: frozenset[str] = frozenset()

@@ -125,6 +125,8 @@ def select(
         raise ComponentError(
             f"expected programs and images for {architecture.value} ({role.value}) in the bundle, it has {offered}",
             reason=Reason.BUNDLE_ARCH_MISMATCH,
+            hint=f"Set attested_bundle_architecture: {architecture.value} and an attested_bundle of its own for this "
+            "machine, then run bundle.",
         )
     return Selection(
         files=files,

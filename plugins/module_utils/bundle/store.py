@@ -200,7 +200,7 @@ def _copy_checked(source: Path, entry: FileEntry, sink: IO[bytes]) -> None:
 # is simply absent; the file's own hash is in the record, so a damaged one is made again.
 
 _RECORD = "part.json"
-_KEPT = 4
+_KEPT = 8  # of one name: four releases, each for two architectures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import run_preflight
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import this_architecture
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
@@ -63,6 +64,7 @@ def options(tcti: str, **changed: Any) -> dict[str, Any]:
         "packages": [],
         "install_packages": False,
         "python_version": ".".join(map(str, sys.version_info[:2])),
+        "architecture": this_architecture().value,
         "allow_cgroup_v1": True,
         "ignore_preflight_errors": [],
         "tcti": tcti,

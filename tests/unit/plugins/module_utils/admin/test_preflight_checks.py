@@ -76,6 +76,9 @@ def test_a_good_machine_lacks_nothing():
         pytest.param({"root": False}, "root", "another user", id="not root"),
         pytest.param({"python": (3, 10)}, "python", "3.11 or newer, got 3.10", id="an old Python"),
         pytest.param({"python": (3, 13)}, "python", "expected Python 3.11, got 3.13", id="another Python"),
+        pytest.param(
+            {"architecture": "aarch64"}, "architecture", "expected amd64, got arm64", id="another architecture"
+        ),
         pytest.param({"remote_tmp_kind": "ext4"}, "temporary directory", "it is on ext4", id="secrets on a disk"),
         pytest.param({"base": replace(BASE, swaps=("/dev/sda3",))}, "system", "/dev/sda3", id="swap"),
         pytest.param({"base": replace(BASE, cgroup_version=1)}, "system", "found v1", id="cgroup v1"),
