@@ -73,6 +73,10 @@ next_boots:
       files: {}
       image: null
       problem: ""
+uefi:
+  description: Whether UEFI started the machine. A container and a machine with a BIOS have no boot entries to read.
+  returned: success
+  type: bool
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module

@@ -89,23 +89,26 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _next_boot(config: NodeConfig) -> str | None:
-    """Return how the next boot of a member differs from the one that it is in; None where it does not.
+    """Return how the next boot of a member differs from its current boot, None if it does not or without UEFI.
 
-    A node has no policy to hold it against: who has, is named.
+    A node has no policy to compare it with, so the text names the playbook `status`.
     """
+    machine = boot_entry.Machine(runner=SystemRunner())
+    if not machine.is_uefi:
+        return None
     try:
-        found = boot_entry.find_next(boot_entry.Machine(runner=SystemRunner()))
+        found = boot_entry.find_next(machine)
         judged = judge(found, [_this_boot(config)], now=SystemClock().now(), shown=Shown())
     except (AttestedError, OSError) as error:
         return f"unknown: {error}; {_COMPARE}"
     if judged.verdict is Verdict.ALLOWED:
         return None
-    told = f"{found.path} differs from {judged.differences}" if judged.differences else f"unknown: {judged.why}"
-    return f"{told}; {_COMPARE}"
+    change = f"{found.path} differs from {judged.differences}" if judged.differences else f"unknown: {judged.why}"
+    return f"{change}; {_COMPARE}"
 
 
 def _this_boot(config: NodeConfig) -> MeasurementProfile:
-    """Return what this machine has booted, as a profile that is learned from its registers and its log."""
+    """Return the current boot of this machine, as a profile that is learned from its registers and its log."""
     logs = read_event_logs(config.logs)
     with open_tpm(config.tcti) as tpm:
         registers = tpm.pcr_read(READING_REGISTERS)

@@ -137,6 +137,11 @@ class Machine:
         """Return an absolute path below the root."""
         return self.root / path.relative_to("/")
 
+    @property
+    def is_uefi(self) -> bool:
+        """Whether UEFI started the machine: otherwise it has no boot entries to read."""
+        return (self.root / _VARIABLES).is_dir()
+
     def variable(self, name: str) -> int:
         """Return a variable of the firmware, behind its four bytes of attributes; 0 where there is none."""
         file = self.root / _VARIABLES / f"{name}-{_GLOBAL}"
@@ -315,11 +320,16 @@ _DISK = re.compile(r"GPT,([0-9A-Fa-f-]{36})")
 
 
 def run_next(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Return what the machine below ``params["root"]`` boots; values: ``next_boot``, ``next_boots``."""
+    """Return what the machine below ``params["root"]`` boots; values: ``next_boot``, ``next_boots``, ``uefi``."""
     machine = Machine(runner=SystemRunner(), root=Path(params["root"]))
     found = find_next_boots(machine.root)
-    values = {"next_boot": find_next(machine).to_mapping(), "next_boots": [one.to_mapping() for one in found]}
-    return Result(values=values)
+    return Result(
+        values={
+            "next_boot": find_next(machine).to_mapping(),
+            "next_boots": [one.to_mapping() for one in found],
+            "uefi": machine.is_uefi,
+        }
+    )
 
 
 def find_next(machine: Machine, *, architecture: str | None = None) -> NextBoot:

@@ -38,10 +38,10 @@ PROFILE = "deb13-grub"
 BOOTED_KERNEL = "ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0"
 
 
-def _boots(kernel: str) -> dict[str, Any]:
-    """Return what a machine says that boots this kernel next."""
-    told = NextBoot(path="/boot/efi/EFI/debian/shimx64.efi", kernel=bytes.fromhex(kernel))
-    return {"next_boot": told.to_mapping()}
+def _boots(kernel: str, *, uefi: bool = True) -> dict[str, Any]:
+    """Return the result of next_boot_info on a machine that boots this kernel next."""
+    boot = NextBoot(path="/boot/efi/EFI/debian/shimx64.efi", kernel=bytes.fromhex(kernel))
+    return {"next_boot": boot.to_mapping(), "uefi": uefi}
 
 
 class Site:
@@ -211,5 +211,7 @@ def test_a_next_boot_that_the_policy_in_force_does_not_allow_is_told_and_is_no_f
     assert ends == 0, said
     assert "NEXT BOOT w-1: unknown: /boot/efi/EFI/debian/shimx64.efi: no active profile would accept" in said
     assert said.count("NEXT BOOT") == 1
+    without_uefi = _boots("00" * 32, uefi=False)
+    assert "NEXT BOOT" not in site.run(**{**answers, "next_boot_info w-1": without_uefi})[1]
     ends, said = site.run(**{**answers, "cluster_info": {**cluster, "policy": {**policy, "profiles": ["elsewhere"]}}})
     assert (ends, "NEXT BOOT" in said) == (0, False), said

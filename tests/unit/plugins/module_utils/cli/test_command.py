@@ -156,6 +156,7 @@ def member(monkeypatch):
 
 def told_of(found, capsys, monkeypatch):
     """Return what status says of the next boot, to a program and to a person; neither needs a person for it."""
+    monkeypatch.setattr(boot_entry.Machine, "is_uefi", True)
     monkeypatch.setattr(boot_entry, "find_next", lambda _machine: found)
     assert command.main(["status", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["next_boot"]
@@ -167,6 +168,13 @@ def told_of(found, capsys, monkeypatch):
 def test_a_next_boot_that_is_the_one_of_now_is_no_word_worth(capsys, monkeypatch):
     told, shown = told_of(NextBoot(path="/boot/vmlinuz-1", kernel=BOOTED_KERNEL), capsys, monkeypatch)
     assert (told, "next boot" in shown) == (None, False)
+
+
+@pytest.mark.usefixtures("member")
+def test_without_uefi_status_names_no_next_boot(capsys, monkeypatch):
+    monkeypatch.setattr(boot_entry.Machine, "is_uefi", False)
+    assert command.main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["next_boot"] is None
 
 
 @pytest.mark.usefixtures("member")

@@ -600,8 +600,11 @@ def test_the_module_tells_the_next_boot_and_all_that_lies_ready(tmp_path: Path) 
     (tmp_path / "efi/EFI/Linux").mkdir(parents=True)
     (tmp_path / "efi/EFI/Linux/a.efi").write_bytes(IMAGE)
     values = run_next({"root": str(tmp_path)}, False).values
-    assert sorted(values) == ["next_boot", "next_boots"]
+    assert sorted(values) == ["next_boot", "next_boots", "uefi"]
     assert values["next_boot"]["problem"]
+    assert not values["uefi"]
+    (tmp_path / "sys/firmware/efi/efivars").mkdir(parents=True)
+    assert run_next({"root": str(tmp_path)}, False).values["uefi"]
     assert [NextBoot.of_mapping(one).image for one in values["next_boots"]] == [read_image(IMAGE)]
 
 
