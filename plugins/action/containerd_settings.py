@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import require_allowed
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 from ansible_collections.attested.kubernetes.plugins.modules.containerd_settings import FORM
-from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import ProcessAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class ActionModule(NodeAction):
-    """See the module."""
-
-    FORM = FORM
+class ActionModule(ProcessAction):
+    """See the module. It has credentials of registries, so it runs in a process of its own."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Refuse here what the module would refuse: options may hold a password, and -vvv shows a module's options."""
-        checked = self.answer(self.FORM.spec, _check)
+        checked = self.answer(FORM.spec, _check)
         return checked if checked.get("failed") else super().run(tmp, task_vars)
 
 

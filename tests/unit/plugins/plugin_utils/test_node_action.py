@@ -270,6 +270,7 @@ def test_what_holds_keys_has_a_process_of_its_own() -> None:
     """ADR 0039 names them."""
     keepers = {
         "cluster_keys",
+        "containerd_settings",
         "join_ticket",
         "kubeadm_cluster",
         "kubeadm_node",
@@ -280,5 +281,9 @@ def test_what_holds_keys_has_a_process_of_its_own() -> None:
         "tpm_authorization",
     }
     assert not keepers & {one.id for one in _actions()}
-    assert {one.id for one in _actions(ProcessAction)} == {"kubeadm_cluster", "kubeadm_node"}
+    assert {one.id for one in _actions(ProcessAction)} == {
+        "containerd_settings",
+        "kubeadm_cluster",
+        "kubeadm_node",
+    }
     assert keepers <= {path.stem for path in (ROOT / "plugins" / "modules").glob("*.py")}
