@@ -218,8 +218,22 @@ def remove_network(lab: Lab) -> None:
         run("ip", "netns", "delete", lab.name)
 
 
+def thaw(lab: Lab) -> None:
+    """Let processes end that were killed while containerd had frozen their control group; wait until they have."""
+    parents = [*CGROUPS.glob(f"*/{lab.name}"), CGROUPS / lab.name]
+    for name, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+        for file in (one for parent in parents for one in parent.rglob(name)):
+            file.write_text(value)
+    deadline = time.monotonic() + END_SECONDS
+    while any(file.read_text() for parent in parents for file in parent.rglob("cgroup.procs")):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
 def remove_groups(lab: Lab) -> None:
     """Remove the lab's control groups, empty by now, from every hierarchy."""
+    thaw(lab)
     for parent in (*CGROUPS.glob(f"*/{lab.name}"), CGROUPS / lab.name):
         below = sorted((path for path in parent.rglob("*") if path.is_dir()), reverse=True)
         for path in (*below, parent):
