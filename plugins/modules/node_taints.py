@@ -80,7 +80,7 @@ SPEC = ArgumentSpec(
             "elements": "dict",
             "required": True,
             "options": {
-                "key": {"type": "str", "required": True},
+                "key": {"type": "str", "required": True, "no_log": False},
                 "value": {"type": "str", "default": ""},
                 "effect": {"type": "str", "choices": list(EFFECTS), "required": True},
             },
