@@ -53,7 +53,7 @@ def demanding(machine: TpmMachine) -> SitePolicy:
 def tell(machine: TpmMachine, text: str) -> None:
     """Say in the log that ``text`` was measured."""
     happened = machine.logs.nodelock.count(b"\x1e")
-    log = with_source(machine.logs.nodelock, register=REGISTER, text=text, happened=happened)
+    log = with_source(machine.logs.nodelock, register=REGISTER, text=text, extended=happened)
     machine.logs = replace(machine.logs, nodelock=log)
 
 

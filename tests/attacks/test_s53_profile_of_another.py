@@ -138,7 +138,7 @@ SITE = Measured(
 def measure(machine: TpmMachine, site: Measured) -> None:
     """Measure a site as `attested-node-boot` does: into the log and into the register."""
     text = site.to_text()
-    log = with_source(machine.logs.nodelock, register=15, text=text, happened=machine.logs.nodelock.count(b"\x1e"))
+    log = with_source(machine.logs.nodelock, register=15, text=text, extended=machine.logs.nodelock.count(b"\x1e"))
     machine.logs = replace(machine.logs, nodelock=log)
     machine.tpm.pcr_event(15, text.encode())
 
