@@ -414,17 +414,18 @@ TEST = (
     "bundle",
     "lint",
     "e2e",
+    "component",
     "unit",
     "molecule",
     "sanity",
-    "galaxy",
-    "component",
     "api_bed",
     "attacks",
+    "galaxy",
     "mutation_slice",
     "model",
     "fuzz",
 )
+"""The two longest stages come first: `make test` would otherwise wait for the last of them alone."""
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
     "nightly": (

@@ -144,6 +144,7 @@ def test_a_machine_is_started_again_with_the_hardware_that_it_has(tmp_path: Path
             "state_disk_mebibytes": 1024 if machine == "vc-1" else 512,
             "acceleration": "tcg",
             "command_line": "",
+            "secure_boot": False,
         }
         for name, (_place, machine, memory) in labs.items()
     }
