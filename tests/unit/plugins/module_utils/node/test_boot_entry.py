@@ -303,11 +303,13 @@ def test_the_root_of_the_image_has_to_be_on_the_machine(
 CERTIFICATE, OTHERS = b"the certificate of the site", b"a certificate of somebody"
 
 
-def database(*lists: tuple[bytes, bytes]) -> bytes:
-    """Return signature lists of one entry each (kind, content), as the firmware's variable has them."""
-    owned = [(kind, bytes(16) + content) for kind, content in lists]
-    heads = [(kind, struct.pack("<III", 28 + len(entry), 0, len(entry)), entry) for kind, entry in owned]
-    return b"\x27\x00\x00\x00" + b"".join(kind + sizes + entry for kind, sizes, entry in heads)
+def database(*lists: tuple[bytes, ...]) -> bytes:
+    """Return signature lists (kind, then entries of one size each), as the firmware's variable has them."""
+    found = b"\x27\x00\x00\x00"
+    for kind, *contents in lists:
+        entries = b"".join(bytes(16) + content for content in contents)
+        found += kind + struct.pack("<III", 28 + len(entries), 0, 16 + len(contents[0])) + entries
+    return found
 
 
 def with_secure_boot(machine: Machine, state: bytes, keys: bytes | None) -> None:
@@ -330,6 +332,7 @@ SITE = image_signed_by(b"\x00" * 8 + CERTIFICATE + b"\x00" * 5)
     ("state", "image", "keys", "told"),
     [
         pytest.param(b"\x01", SITE, database((X509, OTHERS), (X509, CERTIFICATE)), "", id="of a key in db"),
+        pytest.param(b"\x01", SITE, database((X509, CERTIFICATE[::-1], CERTIFICATE)), "", id="of a key beside another"),
         pytest.param(b"\x00", image_signed_by(b""), None, "", id="Secure Boot is off"),
         pytest.param(
             b"\x01",
