@@ -46,7 +46,7 @@ options:
   next_boots:
     description:
       - What RV(attested.kubernetes.measurement_profile_info#module:judged) says of the next boot, by name of the node.
-      - One that is V(refused) or V(unknown) is a line of the table. It needs no person as long as nobody reboots.
+      - One that is V(refused) or V(unknown) is a line of the table. It needs an operator only before a reboot.
     type: dict
     default: {}
   cluster_name:

@@ -185,7 +185,7 @@ def _url(value: Any, *, where: str) -> str:
     if secret or not host or parts.scheme not in {"https", "http"}:
         raise invalid(f"{where}: expected url as https://HOST[:PORT][/PATH] without user and query, got something else")
     if parts.scheme == "http" and host not in _LOOPBACK:
-        raise invalid(f"{where}: expected https, got http for {host}; whoever is between could change tags")
+        raise invalid(f"{where}: expected https, got http for {host}; a machine in between could change tags")
     return str(value)
 
 

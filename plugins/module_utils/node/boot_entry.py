@@ -49,7 +49,7 @@ _BY_NAME = ("LABEL=", "UUID=", "PARTLABEL=", "PARTUUID=")
 class Entries:
     """The boot entries of the firmware: number to what efibootmgr says of it, and which of them boot."""
 
-    told: Mapping[str, str]
+    descriptions: Mapping[str, str]
     current: str
     order: tuple[str, ...]
     next: str = ""
@@ -59,8 +59,8 @@ class Entries:
     @property
     def starts(self) -> str:
         """The number of the entry that the firmware starts next, empty where it has no active one."""
-        told = (one for one in (self.next, *self.order) if one in self.told)
-        return next((one for one in told if one == self.next or one not in self.inactive), "")
+        known = (one for one in (self.next, *self.order) if one in self.descriptions)
+        return next((one for one in known if one == self.next or one not in self.inactive), "")
 
     @classmethod
     def parse(cls, text: str) -> Entries:
@@ -73,27 +73,27 @@ class Entries:
                 "expected entries and their order from efibootmgr, got none", reason=Reason.BOOT_ENTRIES_UNREADABLE
             )
         return cls(
-            told={str(number).upper(): str(told) for number, _mark, told in found},
+            descriptions={str(number).upper(): str(description) for number, _mark, description in found},
             current=single.get("BootCurrent", "").upper(),
             order=tuple(single["BootOrder"].upper().split(",")),
             next=single.get("BootNext", "").upper(),
-            inactive=frozenset(str(number).upper() for number, mark, _told in found if mark == " "),
+            inactive=frozenset(str(number).upper() for number, mark, _description in found if mark == " "),
             with_options=_with_options(lines),
         )
 
     def of(self, loader: str) -> str:
         """Return the number of the entry that starts the file ``loader``, empty where there is none."""
         wanted = loader.lower()
-        return next((number for number, told in self.told.items() if _file_of(told) == wanted), "")
+        return next((number for number, text in self.descriptions.items() if _file_of(text) == wanted), "")
 
 
-def _file_of(told: str) -> str:
+def _file_of(description: str) -> str:
     """Return the path in an entry, in lower case: FAT knows no other; efibootmgr writes File(PATH) or /PATH."""
-    return _path_of(told).lower()
+    return _path_of(description).lower()
 
 
-def _path_of(told: str) -> str:
-    _before, slash, rest = told.partition("\\")
+def _path_of(description: str) -> str:
+    _before, slash, rest = description.partition("\\")
     return (slash + rest).partition(")")[0].strip()
 
 
@@ -152,19 +152,19 @@ class Machine:
         return self.variable("SecureBoot") == 1
 
     def trusted_keys(self) -> bytes:
-        """Return whom the firmware lets sign what it starts: the signature lists of db, empty where there is none."""
+        """Return the signature lists of db, which name the trusted signers of boot programs; empty without db."""
         file = self.root / _VARIABLES / _DATABASE
         return file.read_bytes()[4:] if file.exists() else b""
 
     def identity_of(self, partition: Path) -> str:
         """Return the unique name of the mounted partition (PARTUUID), empty where the system does not know it."""
-        told = self.runner.run(("findmnt", "--noheadings", "--output=PARTUUID", f"--mountpoint={partition}")).stdout
-        return told.decode().strip().lower()
+        printed = self.runner.run(("findmnt", "--noheadings", "--output=PARTUUID", f"--mountpoint={partition}")).stdout
+        return printed.decode().strip().lower()
 
     def disk_of(self, partition: Path) -> tuple[str, str]:
         """Return the disk and the number of the mounted partition, as efibootmgr takes them."""
-        told = self.runner.run(("findmnt", "--noheadings", "--output=SOURCE", f"--mountpoint={partition}")).stdout
-        name = told.decode().strip().removeprefix("/dev/")
+        printed = self.runner.run(("findmnt", "--noheadings", "--output=SOURCE", f"--mountpoint={partition}")).stdout
+        name = printed.decode().strip().removeprefix("/dev/")
         node = (self.root / "sys/class/block" / name).resolve()
         number = node / "partition"
         if not number.exists():
@@ -251,9 +251,9 @@ def run_default(params: Mapping[str, Any], check_mode: bool, *, machine: Machine
     before = machine.entries()
     number = before.of(_loader(params["name"]))
     if not number or before.current != number:
-        told = before.told.get(before.current, "an entry that is gone")
+        description = before.descriptions.get(before.current, "an entry that is gone")
         raise PolicyError(
-            f"expected this machine to run the image {params['name']}, it was started by {told}",
+            f"expected this machine to run the image {params['name']}, it was started by {description}",
             reason=Reason.BOOT_FELL_BACK,
         )
     after = dataclasses.replace(before, order=(number, *(one for one in before.order if one != number)))
@@ -354,10 +354,10 @@ def _next(machine: Machine, removable: str | None) -> NextBoot:
     number = entries.starts
     if not number:
         return NextBoot(path="the firmware", problem="has no active boot entry")
-    told = entries.told[number]
-    path = _path_of(told) or f"\\EFI\\BOOT\\{removable}"  # 2
+    description = entries.descriptions[number]
+    path = _path_of(description) or f"\\EFI\\BOOT\\{removable}"  # 2
     partition = machine.partition(None)
-    disk = _DISK.search(told)
+    disk = _DISK.search(description)
     if disk and machine.identity_of(partition) not in {"", disk[1].lower()}:
         return NextBoot(path=f"Boot{number}", problem=f"is on another partition than {partition}")
     place = partition.joinpath(*path.split("\\")[1:])

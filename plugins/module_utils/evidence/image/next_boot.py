@@ -157,12 +157,12 @@ def judge(found: NextBoot, profiles: Sequence[MeasurementProfile], *, now: datet
     for name, deviations in compared:
         if not deviations.wrong and not deviations.open:  # 1
             return Judgement(verdict=Verdict.ALLOWED, profile=name)
-    told = "; ".join(f"{name}: {', '.join((*one.wrong, *one.open))}" for name, one in compared) or "there is none"
+    listed = "; ".join(f"{name}: {', '.join((*one.wrong, *one.open))}" for name, one in compared) or "there is none"
     open_ones = any(not one.wrong for _name, one in compared)  # 2
     return Judgement(
         verdict=Verdict.UNKNOWN if open_ones else Verdict.REFUSED,
-        why=f"{found.path}: no active profile would accept the machine after booting it ({told})",
-        differences=told,
+        why=f"{found.path}: no active profile would accept the machine after booting it ({listed})",
+        differences=listed,
     )
 
 
@@ -225,8 +225,8 @@ def _of_image(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
     held = [pcr for pcr in _MOVED if pcr in profile.registers]
     tried = (_image(image, profile, held, phases) for phases in (PHASES, INITRD_PHASES))
     moved = min(tried, key=lambda one: len(one.wrong))
-    told = _asserted(image, profile)
-    return _Deviations(wrong=[*moved.wrong, *told.wrong], open=[*moved.open, *told.open])
+    asserted = _asserted(image, profile)
+    return _Deviations(wrong=[*moved.wrong, *asserted.wrong], open=[*moved.open, *asserted.open])
 
 
 def _of_loader(found: NextBoot, profile: MeasurementProfile) -> _Deviations:
