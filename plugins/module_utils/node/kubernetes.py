@@ -295,8 +295,14 @@ class KubernetesGateway:
         shutil.rmtree(self.machine.paths.kubernetes / "tmp", ignore_errors=True)
 
     def _restart_kubelet(self, version: str, seconds: float) -> None:
-        """Restart the kubelet and wait until it has reported ``version`` and Ready since then."""
-        since = self.machine.clock.now().strftime(_API_TIME)
+        """Restart the kubelet and wait until it has reported ``version`` and Ready since then.
+
+        The API writes whole seconds, and a kubelet may report half a second after its start and then, if nothing
+        changes, not for minutes: the restart waits for the next second.
+        """
+        before = self.machine.clock.now()
+        self.machine.clock.sleep(1 - before.microsecond / 1_000_000)
+        since = before.strftime(_API_TIME)
         self.machine.kubelet.restart()
         self._require_node(version, seconds, since=since)
 

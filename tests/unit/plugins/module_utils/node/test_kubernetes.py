@@ -75,7 +75,7 @@ class Host:
     runs: str = OLD
     told: list[str] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.25
     reported: float = 0.0
 
     def __post_init__(self) -> None:
@@ -146,7 +146,8 @@ class Host:
             if " apply " in line:
                 self.cluster = version
         elif "restart" in argv:
-            self.reported = self.seconds + (self.fails != "report") * 2
+            if self.fails != "report":
+                self.reported = self.seconds
             self.runs = (self.root / PROGRAMS[1]).read_text().split()[-1]
         return 0, ""
 
