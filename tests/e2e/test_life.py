@@ -409,7 +409,8 @@ def test_an_upgrade_is_completed_after_a_fault(road: Road, counted: Callable[[st
     """A slice of the matrix of upgrades (tests/system/matrix): one case, chosen by the commit."""
     case = case_of(commit())
     counted(f"slice of the matrix of upgrades: {case}")
-    Upgrades.prepared(road, "next", words=("--limit", ",".join(upgrade_faults.NODES))).fail_and_complete(case)
+    upgrades = Upgrades.prepared(road, "next", words=("--limit", ",".join(upgrade_faults.NODES)))
+    assert [*upgrades.fail_and_complete(case)] == [case]
 
 
 def credential(road: Road, node: str) -> dict[str, str]:

@@ -129,6 +129,11 @@ def let_go(road: Road, machine: str) -> None:
     (place_of(road, machine) / attested_matrix.HELD).unlink()
 
 
+def orders_left(road: Road, machine: str) -> int:
+    """Return how many of its orders the machine has not obeyed yet."""
+    return len(json.loads((place_of(road, machine) / attested_matrix.ORDERS).read_text()))
+
+
 def struck_on(road: Road, machine: str) -> list[dict[str, str]]:
     """Return what has struck the machine since it was told, each with the boot that it struck in."""
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fault before a step of an upgrade of a control plane or a worker, and the same command again, which completes it.
+"""Faults before steps of an upgrade of a control plane and a worker, and the same command again, which goes on.
 
 The steps are the tasks of the playbook that change something, and within two of them those of the module. The playbook
 or the module is killed, the machine is rebooted, or its network is cut. The two releases have one version of Kubernetes
@@ -22,35 +22,39 @@ from ansible_collections.attested.kubernetes.tests.support.striking import (
     FAULTS,
     PATIENCE_SECONDS,
     Order,
+    orders_left,
     put_faults_into_tasks,
-    struck_on,
     tell,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ansible_collections.attested.kubernetes.tests.support.road import Road
 
 NODES = PLANE, WORKER = ("cp-1", "w-1")
-TASKS = (
-    "Run the services from the release",
-    "Upgrade the control plane and the kubelet's configuration",
+SERVICES = ("Run the services from the release", "bundle.services:RESTART", "bundle.services:HEALTH")
+CONFIGURATION = "Upgrade the control plane and the kubelet's configuration"
+CONFIGURE = "node.kubernetes:CONFIGURE"
+"""Not of the worker: kubeadm has nothing to do there unless the version is another one."""
+KUBELET = (
     "Cordon the node",
     "Drain the node",
     "Replace the kubelet",
+    "node.kubernetes:KUBELET",
+    "node.kubernetes:NODE",
+    "node.kubernetes:END",
     "Check that the node's evidence is accepted",
     "Uncordon the node",
 )
-OF_CONTROL_PLANE = ("Write the configuration and start the services", "Set the Kubernetes version of the cluster")
-MODULES = [
-    f"{module}:{point}" for module, (_owner, methods) in attested_matrix.STEPS.items() for point in methods.values()
-]
-CONFIGURE = "node.kubernetes:CONFIGURE"
-"""Not of the worker: kubeadm has nothing to do there unless the version is another one."""
-DRIFTS = ("Upgrade the control plane and the kubelet's configuration", CONFIGURE)
-POINTS = [
-    *((PLANE, point) for point in (*TASKS, *OF_CONTROL_PLANE, *MODULES)),
-    *((WORKER, point) for point in (*TASKS, *MODULES) if point != CONFIGURE),
-]
+DRIFTS = (CONFIGURATION, CONFIGURE)
+POINTS = (
+    *((PLANE, point) for point in (*SERVICES, "Write the configuration and start the services")),
+    *((WORKER, point) for point in SERVICES),
+    *((PLANE, point) for point in (*DRIFTS, *KUBELET, "Set the Kubernetes version of the cluster")),
+    *((WORKER, point) for point in (CONFIGURATION, *KUBELET)),
+)
+"""The node and the step, task or `module:point`, in the order in which a run comes to them."""
 PLUGINS = Path(attested_matrix.__file__).parent / "callback_plugins"
 LEFT = "ls -d /etc/kubernetes/tmp /var/lib/attested/kubeadm/upgrade 2>/dev/null"
 SCHEDULER = "/etc/kubernetes/manifests/kube-scheduler.yaml"
@@ -75,10 +79,14 @@ class Case:
         return f"{self.fault} on {self.node} before {self.point}"
 
 
+def cases_of(*faults: str) -> list[Case]:
+    """Return all cases of ``faults``, those of one fault in the order of the steps."""
+    return [Case(node, point, fault) for fault in faults for node, point in POINTS]
+
+
 def case_of(seed: str) -> Case:
     """Return one of all cases, chosen by ``seed``."""
-    cases = [Case(node, point, fault) for node, point in POINTS for fault in FAULTS]
-    return min(cases, key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())
+    return min(cases_of(*FAULTS), key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,50 +112,83 @@ class Upgrades:
         """Return the release that a node runs."""
         return self.road.inside(node, "readlink", "/opt/attested/releases/current").strip()
 
-    def fail_and_complete(self, case: Case) -> None:
-        """Upgrade to a release that ``case.node`` does not run; strike; run the same command again, and look."""
-        current = self.current(case.node)
-        release = next(one for one in self.releases if one != current)
-        if case.point in DRIFTS:
-            self.road.inside(PLANE, "sh", "-c", DRIFT)
-        self._strike(case, self.releases[release])
-        self.road.play("upgrade", *self.releases[release])
+    def fail_and_complete(self, *cases: Case) -> Iterator[Case]:
+        """Upgrade to releases that the nodes do not run, with a fault at each of ``cases``; yield each that is past.
+
+        Every run but the last of an upgrade is cut off at its case, and the next one is the same command. A cut network
+        need not stop a run, which then meets all that are left; after a run that a fault did not stop, the rest comes
+        in an upgrade to the other release.
+        """
+        left, struck = list(cases), list[Case]()
+        while left:
+            release = next(one for one in self.releases if any(self.current(name) != one for name in NODES))
+            words = self.releases[release]
+            if any(one.point in DRIFTS for one in left):
+                self.road.inside(PLANE, "sh", "-c", DRIFT)
+            completed = False
+            while left and not completed:
+                given = left if left[0].fault == "cut" else left[:1]
+                completed = self._strike(given, words)
+                yield from struck
+                struck = given[: len(given) - self._waiting()]
+                assert struck, f"the upgrade did not come to {given[0]}"
+                left = left[len(struck) :]
+            self._order(())
+            self.road.play("upgrade", *words)
+            self._require_whole(release)
+            yield from struck
+            struck = []
+
+    def _strike(self, cases: Sequence[Case], words: tuple[str, ...]) -> bool:
+        """Run the playbook with faults at ``cases``, wait for machines that reboot; return whether it succeeded."""
+        road, boots = self.road, {name: self.road.boot_id(name) for name in NODES}
+        self._order(cases)
+        run = road.finish("upgrade", road.start("upgrade", *words, environment=self._environment()))
+        assert self._waiting() < len(cases), f"expected {cases[0]}: {run.output[-4000:]}"
+        fault = cases[0].fault
+        assert fault != "kill" or run.returncode != 0
+        if fault == "reboot":
+            road.lab.wait_for_boot(cases[0].node, other_than=boots[cases[0].node], seconds=PATIENCE_SECONDS)
+            road.wait_until_ready(cases[0].node, boot_id=road.boot_id(cases[0].node), seconds=PATIENCE_SECONDS)
+        return run.returncode == 0
+
+    def _order(self, cases: Sequence[Case]) -> None:
+        """Let the faults come at ``cases``: before tasks by the playbook's callback, within modules by the machine."""
+        tasks = [one for one in cases if ":" not in one.point]
+        self._orders.write_text(
+            json.dumps([{"host": one.node, "task": one.point, "fault": one.fault} for one in tasks]), encoding="utf-8"
+        )
+        for node in NODES:
+            faults = {one.point: one.fault.replace("kill", attested_matrix.END) for one in cases if one.node == node}
+            tell(self.road, node, *(Order(point=point, fault=fault) for point, fault in faults.items() if ":" in point))
+
+    def _waiting(self) -> int:
+        """Return how many orders are left."""
+        return len(json.loads(self._orders.read_text(encoding="utf-8"))) + sum(
+            orders_left(self.road, node) for node in NODES
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return the variables by which the playbook strikes before tasks."""
+        given = {"enter": str(self.road.lab.directory / "podman"), "orders": str(self._orders)}
+        return {
+            "ATTESTED_STRIKE": json.dumps(given),
+            "ANSIBLE_CALLBACKS_ENABLED": "strike",
+            "ANSIBLE_CALLBACK_PLUGINS": str(PLUGINS),
+        }
+
+    @property
+    def _orders(self) -> Path:
+        return self.road.lab.directory / "strike.json"
+
+    def _require_whole(self, release: str) -> None:
+        """Fail unless both nodes run ``release``, take Pods and prove themselves, and nothing of it is left."""
         for name in NODES:
             assert self.current(name) == release
             assert self.road.inside(name, "sh", "-c", LEFT, check=False) == ""
             assert is_ready(self.road, name)
             self.road.inside(name, "systemctl", "start", "attested-reattest.service")
         assert "drifted" not in self.road.inside(PLANE, "cat", SCHEDULER)
-
-    def _strike(self, case: Case, words: tuple[str, ...]) -> None:
-        """Run the playbook until the fault has come, and wait until a rebooted machine is back."""
-        road, boot = self.road, self.road.boot_id(case.node)
-        note = road.lab.directory / "struck"
-        note.unlink(missing_ok=True)
-        environment = {}
-        if case.point not in MODULES:
-            environment = of_task(road, case, note)
-        else:
-            fault = case.fault.replace("kill", attested_matrix.END)
-            tell(road, case.node, Order(point=case.point, fault=fault))
-        run = road.finish("upgrade", road.start("upgrade", *words, environment=environment))
-        assert note.exists() if environment else struck_on(road, case.node), run.output[-4000:]
-        if case.fault == "kill":
-            assert run.returncode != 0
-        if case.fault == "reboot":
-            road.lab.wait_for_boot(case.node, other_than=boot, seconds=PATIENCE_SECONDS)
-            road.wait_until_ready(case.node, boot_id=road.boot_id(case.node), seconds=PATIENCE_SECONDS)
-
-
-def of_task(road: Road, case: Case, note: Path) -> dict[str, str]:
-    """Return the variables by which the playbook strikes before a task."""
-    enter = str(road.lab.directory / "podman")
-    order = {"host": case.node, "task": case.point, "fault": case.fault, "enter": enter, "note": str(note)}
-    return {
-        "ATTESTED_STRIKE": json.dumps(order),
-        "ANSIBLE_CALLBACKS_ENABLED": "strike",
-        "ANSIBLE_CALLBACK_PLUGINS": str(PLUGINS),
-    }
 
 
 def is_ready(road: Road, name: str) -> bool:
