@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real Prometheus with our alerts, and a real node_exporter that shows it the figures of a machine over TLS."""
+"""A real Prometheus with our alerts, and a real node_exporter that exports the metrics of a machine over TLS."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,7 @@ from ansible_collections.attested.kubernetes.tests.support.ports import free_por
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MONITORING = ROOT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
@@ -43,16 +41,25 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in load_document(ALERTS.read_bytes())["groups"] for rule in group["rules"]]
 
 
+def impatient(text: str) -> str:
+    """Return rules that wait for two seconds where ours wait for minutes."""
+    return re.sub(r"(?m)^( +for:) .*$", r"\1 2s", text)
+
+
 def hastened(text: str) -> str:
     """Return rules that wait for two seconds where ours wait for minutes, and call a read old after ten."""
-    return re.sub(r"(?m)^( +for:) .*$", r"\1 2s", text).replace("_read_time_seconds > 180", "_read_time_seconds > 10")
+    return impatient(text).replace("_read_time_seconds > 180", "_read_time_seconds > 10")
 
 
 class PrometheusBed:
-    """Prometheus and node_exporter as processes; `figures` is where node_exporter reads files."""
+    """Prometheus and node_exporter as processes; `figures` is where node_exporter reads files.
 
-    def __init__(self, directory: Path) -> None:
+    ``enter``: the words before each command that run it in another network namespace.
+    """
+
+    def __init__(self, directory: Path, *, enter: Sequence[str] = ()) -> None:
         """Use ``directory``, which is empty."""
+        self._enter = tuple(enter)
         self.figures = directory / "figures"
         self.figures.mkdir()
         self._directory = directory
@@ -61,7 +68,6 @@ class PrometheusBed:
     @contextmanager
     def running(self, *, text: str) -> Iterator[None]:
         """Run both with the rules of ``text`` while the block lasts."""
-        (self._directory / "alerts.yml").write_text(text, encoding="utf-8")
         ca = Authority.make(self._directory)
         ca.issue("exporter", names=[(NameOID.COMMON_NAME, "node_exporter")], server=True)
         pair = {"cert_file": f"{self._directory}/exporter.crt", "key_file": f"{self._directory}/exporter.key"}
@@ -72,12 +78,6 @@ class PrometheusBed:
             "tls_config": {"ca_file": f"{self._directory}/ca.crt"},
             "static_configs": [{"targets": [f"127.0.0.1:{self._exporter}"]}],
         }
-        settings = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-            "rule_files": ["alerts.yml"],
-            "scrape_configs": [scrape],
-        }
-        (self._directory / "prometheus.yml").write_text(json.dumps(settings), encoding="utf-8")
         with (
             self._process(
                 "prometheus-node-exporter",
@@ -87,12 +87,25 @@ class PrometheusBed:
                 f"--web.listen-address=127.0.0.1:{self._exporter}",
                 f"--web.config.file={self._directory}/web.yml",
             ),
-            self._process(
-                "prometheus",
-                f"--config.file={self._directory}/prometheus.yml",
-                f"--storage.tsdb.path={self._directory}/data",
-                f"--web.listen-address=127.0.0.1:{self._port}",
-            ),
+            self.scraping(scrape, text=text),
+        ):
+            yield
+
+    @contextmanager
+    def scraping(self, scrape: Mapping[str, Any], *, text: str) -> Iterator[None]:
+        """Run Prometheus with one scrape configuration and the rules of ``text`` while the block lasts."""
+        (self._directory / "alerts.yml").write_text(text, encoding="utf-8")
+        settings = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["alerts.yml"],
+            "scrape_configs": [scrape],
+        }
+        (self._directory / "prometheus.yml").write_text(json.dumps(settings), encoding="utf-8")
+        with self._process(
+            "prometheus",
+            f"--config.file={self._directory}/prometheus.yml",
+            f"--storage.tsdb.path={self._directory}/data",
+            f"--web.listen-address=127.0.0.1:{self._port}",
         ):
             yield
 
@@ -100,7 +113,7 @@ class PrometheusBed:
         """Say whether Prometheus answers."""
         try:
             return bool(self._get("/api/v1/status/buildinfo")["status"] == "success")
-        except (OSError, urllib.error.URLError):
+        except OSError:
             return False
 
     def firing(self) -> dict[str, dict[str, str]]:
@@ -114,14 +127,24 @@ class PrometheusBed:
         found = self._get(f"/api/v1/query?query={urllib.parse.quote(expression)}")["data"]["result"]
         return float(found[0]["value"][1]) if found else None
 
+    def fired(self, *, seconds: int) -> set[str]:
+        """Return the names of the alerts that have fired within the last ``seconds``."""
+        expression = f'max_over_time(ALERTS{{alertstate="firing"}}[{seconds}s])'
+        found = self._get(f"/api/v1/query?query={urllib.parse.quote(expression)}")["data"]["result"]
+        return {one["metric"]["alertname"] for one in found}
+
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
-            return json.load(answer)
+        """Return an answer of Prometheus; raises OSError if there is none."""
+        argv = (*self._enter, "curl", "--silent", "--fail", "--max-time", "5", f"http://127.0.0.1:{self._port}{path}")
+        done = subprocess.run(argv, capture_output=True, check=False)
+        if done.returncode:
+            raise OSError(f"expected an answer of Prometheus to {path}, curl ended with {done.returncode}")
+        return json.loads(done.stdout)
 
     @contextmanager
     def _process(self, *argv: str) -> Iterator[None]:
         with (self._directory / f"{Path(argv[0]).name}.log").open("wb") as log:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen((*self._enter, *argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             yield
         finally:
