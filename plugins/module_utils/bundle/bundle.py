@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `component_bundle`: a bundle directory made from the cache, part by part, and verified."""
+"""Module `component_bundle`: build the parts of a bundle in the cache, assemble and verify it."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ _FILES = (
     Source(name="containerd.service", module="containerd", install_path="/etc/systemd/system/containerd.service"),
     Source(name="crictl.yaml", module="crictl", install_path="/etc/crictl.yaml"),
 )
-"""Files of the role, which a release has as it has its programs."""
+"""Files of the role `bundle_builder` that each release has."""
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""The versions of Python whose wheels the pinned lists have."""
+"""The Python versions for which wheels are pinned."""
 _WHEELS = {f"wheels-{python}": python for python in PYTHONS}
 
 PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), *_WHEELS)
-"""What a bundle is made of, in the order in which it is made; of network plugins and wheels it has those of its site.
+"""All parts of bundles, in build order.
 
-What is never built is part of a bundle that brings it.
+A bundle has only the network plugin and wheels of its site. A program without Go package must be downloaded.
 """
 _SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _ETCD = ("etcd", "etcdctl", "etcdutl")
 _STEP_PARTS = ("kubeadm", *_SERVERS, *_ETCD)
-"""What a bundle has of a release that control planes only go through."""
+"""The parts of an intermediate release of an upgrade."""
 
 
 def parts_with(network_plugin: str, brought: Collection[str] = (), *, pythons: Collection[str]) -> tuple[str, ...]:
-    """Return what a bundle with this network plugin, or `none`, is made of, in the order in which it is made.
+    """Return the parts of a bundle with this network plugin, or `none`, in build order.
 
-    ``brought``: the programs that are not built; ``pythons``: the versions of Python on the nodes.
+    ``brought``: names of the downloaded programs; ``pythons``: the Python versions of the nodes.
     """
     others = {one.name for one in SOURCES if one.network_plugin not in ("", network_plugin)}
     others |= {one.name for one in SOURCES if not one.package and one.name not in brought}
@@ -89,10 +89,10 @@ def parts_with(network_plugin: str, brought: Collection[str] = (), *, pythons: C
 
 @dataclass(frozen=True, kw_only=True)
 class BundleMaker:
-    """Makes the parts of one bundle in a cache and puts them together; ``files`` are the role's pinned inputs.
+    """Build the parts of one bundle and assemble them; ``files`` is the directory of the role's pinned inputs.
 
-    What ``downloads`` knows is brought, every other program is built. ``network_plugin`` names one, or is `none`.
-    ``steps`` make what the bundle has of the releases on the way; the ``parts`` of such a one are few.
+    Programs in ``downloads`` are downloaded, all others are built. ``network_plugin`` is a name or `none`.
+    ``steps``: one maker with fewer ``parts`` for each intermediate release of an upgrade.
     """
 
     runner: Runner
@@ -109,7 +109,7 @@ class BundleMaker:
 
     @cached_property
     def programs(self) -> GoBuilder:
-        """The builder of programs for the nodes."""
+        """The builder of the programs of the nodes."""
         return self._builder(self.architecture)
 
     @cached_property
@@ -118,7 +118,7 @@ class BundleMaker:
         return LayerMaker(runner=self.runner, cache=self.cache, architecture=self.architecture)
 
     def wheels(self, part: str) -> WheelCollector:
-        """Return the collector of one part of wheels, those for one version of Python."""
+        """Return the collector of a part with the wheels for one Python version."""
         return WheelCollector(
             runner=self.runner,
             cache=self.cache,
@@ -129,18 +129,18 @@ class BundleMaker:
         )
 
     def ensure(self, part: str) -> tuple[Part, bool]:
-        """Return the cached part named ``part`` (see `PARTS`) and whether it had to be made."""
+        """Return the part ``part`` (see `PARTS`), and False if it was cached."""
         if part in self.made:
             return self.made[part], False
         self.made[part], new = self._ensure(part)
         return self.made[part], new
 
     def missing(self) -> tuple[str, ...]:
-        """Return the parts that are not in the cache, in the order in which they would be made."""
+        """Return the parts that are not in the cache, in build order."""
         return tuple(part for part in self.parts if part not in self.made and self._find(part) is None)
 
     def assemble(self) -> tuple[Manifest, dict[str, Path]]:
-        """Return the manifest of the whole bundle and where in the cache each stored file lies."""
+        """Return the manifest of the bundle, and the path in the cache of each stored file."""
         places: dict[str, Path] = {}
         installed = [source for source in SOURCES if source.install_path and source.name in self.parts]
         files = [self._program(source, places) for source in installed]
@@ -160,7 +160,7 @@ class BundleMaker:
         return manifest, places
 
     def as_step(self, places: dict[str, Path]) -> ReleaseStep:
-        """Return what a bundle of a later release has of this one, and add to ``places`` where its files lie."""
+        """Return the entry of this intermediate release, and add the cache paths of its files to ``places``."""
         archives = [self._archive("control-plane", self._control_plane_images(), _CONTROL_PLANES, places)]
         if _PAUSE in self.parts:
             archives.append(self._archive(_PAUSE, [self._pause()], _ALL_NODES, places))
@@ -171,7 +171,7 @@ class BundleMaker:
         )
 
     def inputs_sha256(self) -> str:
-        """Return the hash of all parts, those of the steps included."""
+        """Return the SHA-256 (hex) over all parts, also of ``steps``."""
         parts = {name: self.ensure(name)[0].sha256 for name in self.parts}
         parts |= {one.name: sha256_of(self.files / one.name) for one in _FILES}
         steps = {step.release.kubernetes: step.inputs_sha256() for step in self.steps}
@@ -208,7 +208,7 @@ class BundleMaker:
         )
 
     def _publish(self, name: str, part: Part) -> None:
-        """Link the program under a path by name: what tests and people start from the cache."""
+        """Link the program as `bin/RELEASE/NAME` in the cache, for use on this machine."""
         if self.architecture is not this_architecture():
             return
         place = self.cache.root / "bin" / self.release.kubernetes / name
@@ -331,7 +331,7 @@ class BundleMaker:
 
     @cached_property
     def _references(self) -> dict[str, str]:
-        """The exact names and tags that this kubeadm wants, asked of it; they must carry the versions we built."""
+        """The references of `kubeadm config images list`; raises BUNDLE_INCOMPLETE for unexpected versions."""
         if self.architecture is this_architecture():
             kubeadm, _new = self.ensure("kubeadm")
         else:
@@ -355,9 +355,9 @@ class BundleMaker:
 def make_bundle(
     params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None, downloader: Downloader | None = None
 ) -> Result:
-    """Do what ``params['state']`` says: ``cached`` (one part), ``present`` (the directory), ``verified`` (hashes).
+    """Ensure ``params['state']``: ``cached`` (one part), ``present`` (the directory) or ``verified`` (hashes).
 
-    Raises BUNDLE_*, COMPONENT_*, GO_TOOLCHAIN_UNUSABLE; a run that was cut off is continued by the next.
+    Raises BUNDLE_*, COMPONENT_*, RELEASE_*, GO_TOOLCHAIN_UNUSABLE, OPTION_INVALID, COMMAND_MISSING.
     """
     if params["state"] == "verified":
         return _verified(Path(params["path"]))
@@ -388,7 +388,7 @@ def make_bundle(
             **more,
         )
 
-    # an image of pause that the nodes do not have anyway: kubeadm starts a Pod with it before it upgrades
+    # add a pause image of another version: kubeadm starts a Pod with it before the upgrade
     makers = [maker_of(one, _STEP_PARTS + ((_PAUSE,) if one.pause != release.pause else ())) for one in steps]
     plugin = params.get("network_plugin") or "none"
     parts = parts_with(plugin, upstreams_of(release), pythons=params["python_versions"])
@@ -470,7 +470,7 @@ def _holds(path: Path, blob: Blob) -> bool:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Link ``source`` as ``target`` (copy across file systems), replacing what is there by rename."""
+    """Replace ``target`` by a hard link to ``source``, or by a copy if linking fails."""
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.new")
     fresh.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of values in the admin's site: checked as a whole, then written."""
+"""Module `cilium_values`: derive, validate and write the values of Cilium's Helm chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..errors import SiteError
 from ..reasons import Reason
 from ..result import Diff, Result
 
-# What the site says of its cluster, as far as a network for Pods has to agree with it.
+# The cluster settings that the Pod network has to match.
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(?P<port>[0-9]{1,5})")
@@ -28,10 +28,10 @@ _PORTS = range(1, 1 << 16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The cluster's variables.
+    """The cluster settings of the site.
 
-    ``api_proxy_port`` is the loopback port of each worker that leads to the API, None where workers have none.
-    ``nodes`` is how many machines the inventory names.
+    ``api_proxy_port``: loopback port of the API proxy on each worker, None without the proxy.
+    ``nodes``: number of machines in the inventory.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Cluster:
 
 
 def parse_cluster(params: Mapping[str, Any]) -> Cluster:
-    """Return the options of a module as facts; raises OPTION_INVALID naming the first that cannot be meant."""
+    """Return the cluster settings in the module options; raises OPTION_INVALID for the first invalid one."""
     host, port = _endpoint(params["api_endpoint"])
     if params["nodes"] < 1:
         raise _unusable("nodes as a number above 0", params["nodes"])
@@ -83,10 +83,10 @@ def _unusable(expected: str, got: object) -> SiteError:
     return SiteError(f"expected {expected}, got {got!r}", reason=Reason.OPTION_INVALID)
 
 
-# The keys of Cilium's chart that may stand in the file, and what each may be.
+# The supported keys of Cilium's Helm chart and their types.
 #
-# This is not the chart's whole schema: it holds the keys that are written here and those that a site has reason to
-# change together with them. Names and types were compared with the schema of a chart of about 1.17.
+# This is a subset of the chart's schema: the keys that this module sets, and related keys that a site may change.
+# Names and types are those of the schema of chart version 1.17 (approximately).
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _CAPABILITY = re.compile(r"[A-Z]+(_[A-Z]+)*")
@@ -94,7 +94,7 @@ _CAPABILITY = re.compile(r"[A-Z]+(_[A-Z]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key: its dotted name, what it may be in words, and whether a value is that."""
+    """One key: dotted name, description of valid values, and predicate for them."""
 
     name: str
     expected: str
@@ -212,9 +212,9 @@ _GROUPS = frozenset(name[: match.start()] for name in KEYS for match in re.findi
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of ``values`` under their dotted names.
+    """Return the leaf values of ``values`` by dotted key.
 
-    Raises CILIUM_VALUES_INVALID naming every unknown key, else every key with an unusable value.
+    Raises CILIUM_VALUES_INVALID with all unknown keys, else with all invalid values.
     """
     leaves = list(_leaves(values, ""))
     unknown = [name for name, _value in leaves if name not in KEYS and name not in _GROUPS]
@@ -230,7 +230,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nest(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `flatten` took apart, keys in the order of the alphabet."""
+    """Return the nested mapping of flat ``leaves``, with sorted keys."""
     tree: dict[str, Any] = {}
     for name in sorted(leaves):
         *groups, last = name.split(".")
@@ -242,7 +242,7 @@ def nest(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leaves(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    """Go down where a group is known; a key that holds a dot is not the group that it looks like."""
+    """Yield dotted keys and leaf values of known groups; a key that contains a dot is quoted."""
     for key, value in values.items():
         name = f"{above}{key}" if "." not in str(key) else f"{above}'{key}'"
         if name in _GROUPS and isinstance(value, Mapping):
@@ -264,21 +264,21 @@ def _with_near(name: str) -> str:
     return f"{name} (near it: {near[0]})" if near else name
 
 
-# The values that follow from a cluster's variables, and the file that holds them.
+# The values derived from the cluster settings, and the values file.
 
 HEADER = "# Written by attested.kubernetes.cilium_values. Change attested_cilium_values, not this file.\n"
 MASK_SIZES = {4: 24, 6: 120}
 _HARDENED = {
-    # systemd has mounted both; each of these would be a container of its own with the rights to mount on the host
+    # systemd mounts both; autoMount runs an init container with the right to mount on the host
     "bpf.autoMount.enabled": False,
     "bpf.root": "/sys/fs/bpf",
     "cgroup.autoMount.enabled": False,
     "cgroup.hostRoot": "/sys/fs/cgroup",
     "encryption.enabled": True,
     "encryption.type": "wireguard",
-    # listens on each node and brings certificates of its own
+    # Hubble listens on each node and has its own certificates
     "hubble.enabled": False,
-    # without SYS_MODULE, which the chart gives: no Pod brings code into a kernel that was measured
+    # without SYS_MODULE (a default of the chart): no Pod may load code into the measured kernel
     "securityContext.capabilities.ciliumAgent": [
         "CHOWN",
         "DAC_OVERRIDE",
@@ -298,7 +298,7 @@ _HARDENED = {
 
 
 def complete(cluster: Cluster, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all leaves of the file: what follows from ``cluster``, changed by what the site has ``given``."""
+    """Return all leaf values: derived from ``cluster`` and overridden by ``given``."""
     derived = {
         **_HARDENED,
         "cluster.name": cluster.name,
@@ -317,12 +317,12 @@ def complete(cluster: Cluster, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(leaves: Mapping[str, Any]) -> str:
-    """Return the file's text; equal leaves give equal text."""
+    """Return the YAML text of the file; keys are sorted."""
     return HEADER + str(yaml.safe_dump(nest(leaves), sort_keys=False, default_flow_style=False))
 
 
 def _addresses(cluster: Cluster, mode: str) -> dict[str, Any]:
-    """Return whence Pods have their addresses: from their Node, or from a pool of Cilium, which is the same network."""
+    """Return the IPAM values: Pod CIDRs of the Nodes, or Cilium's cluster pool with the Pod subnet."""
     version = cluster.pod_subnet.version
     families = {"ipv4.enabled": version == 4, "ipv6.enabled": version == 6, "ipam.mode": mode}  # noqa: PLR2004  # names
     if mode == "kubernetes":
@@ -334,7 +334,7 @@ def _addresses(cluster: Cluster, mode: str) -> dict[str, Any]:
     }
 
 
-# Where Cilium's values and the cluster's variables cannot both be true.
+# Conflicts between Cilium's values and the cluster settings.
 
 _API_PORT = 6443
 _CLUSTER_NAME_LIMIT = 32
@@ -342,7 +342,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def require_agreement(cluster: Cluster, values: Mapping[str, Any]) -> None:
-    """Raise CILIUM_VALUES_INVALID naming every value that cannot be true beside the cluster's variables."""
+    """Raise CILIUM_VALUES_INVALID with all values that conflict with the cluster settings."""
     problems = [problem for check in _CHECKS for problem in check(cluster, values)]
     if problems:
         raise SiteError(
@@ -372,16 +372,16 @@ def _api(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _through_the_proxy(cluster: Cluster, port: int) -> Iterator[str]:
-    """Compare what loopback leads to on workers and on control planes: Cilium knows one port and one name for TLS."""
+    """Require one port and one TLS name of the API on loopback of workers and control planes."""
     if cluster.api_proxy_port is None:
-        yield f"k8sServiceHost {_LOOPBACK}: expected attested_api_proxy, without it workers have no API there"
+        yield f"k8sServiceHost {_LOOPBACK}: expected attested_api_proxy, workers need it to reach the API there"
     elif (port, cluster.api_proxy_port) != (_API_PORT, _API_PORT):
         yield (
             f"k8sServiceHost {_LOOPBACK}: expected k8sServicePort and attested_api_proxy_port both {_API_PORT}, "
             f"where API servers listen, got {port} and {cluster.api_proxy_port}"
         )
     if _LOOPBACK not in cluster.api_extra_sans:
-        yield f"k8sServiceHost {_LOOPBACK}: expected it in attested_api_extra_sans, or no certificate is good for it"
+        yield f"k8sServiceHost {_LOOPBACK}: expected it in attested_api_extra_sans and so in API certificates"
 
 
 def _name(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
@@ -402,7 +402,7 @@ def _families(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pools(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
-    """Every pool lies in the Pods' network, and all together have a block for each machine."""
+    """Require pools inside the Pod subnet, with at least one block for each machine."""
     own = cluster.pod_subnet.version
     if values["ipam.mode"] != "cluster-pool":
         if stray := sorted(name for name in values if name.startswith("ipam.operator.clusterPool")):
@@ -430,7 +430,7 @@ def _routing(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _machines(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
-    """Compare with what nodes of this collection are; the measurement of a kernel is worth what may be loaded later."""
+    """Require the nodes' CNI directory, and an agent that cannot load kernel modules."""
     if values["cni.binPath"] != cluster.cni_bin_dir:
         yield f"cni.binPath: containerd looks for plugins in {cluster.cni_bin_dir}, got {values['cni.binPath']}"
     if values["securityContext.privileged"]:
@@ -464,10 +464,10 @@ _MODE = 0o644
 
 
 def run_values(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Write the values that follow from the options; raises CILIUM_* before anything was written."""
+    """Write the values file; raises OPTION_INVALID and CILIUM_* before it writes anything."""
     cluster, path = parse_cluster(params), Path(params["path"])
     leaves = complete(cluster, flatten(params["values"]))
-    flatten(nest(leaves))  # what follows from the variables is held to the same schema
+    flatten(nest(leaves))  # validate the derived values as well
     require_agreement(cluster, leaves)
     before, after = _found(path), render(leaves)
     if before != after and not check_mode:
@@ -480,7 +480,7 @@ def run_values(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def _found(path: Path) -> str:
-    """Return what stands there; raises CILIUM_FILE_FOREIGN for a file that somebody wrote himself."""
+    """Return the current text, or an empty one; raises CILIUM_FILE_FOREIGN without the header."""
     if not path.exists():
         return ""
     text = read_bytes(path).decode(errors="replace")

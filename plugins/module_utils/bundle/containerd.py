@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""containerd's configuration from the site's settings: what this collection rules, and what a site may add.
+"""Module `containerd_settings`: containerd's configuration, with fixed settings and additions of the site.
 
-One file of version 2, which containerd 1.6, 1.7 and 2 read: it is the same for containerd of the bundle and that of the
-distribution, and a node that goes from one to the other keeps it. Drop-ins are merged here: containerd 1 replaces the
-whole table of a plugin by that of an imported file.
+The file has version 2, which containerd 1.6, 1.7 and 2 read. The bundle's and the distribution's containerd differ only
+in their directories of CNI plugins. Drop-ins are merged here, because containerd 1 replaces the whole table of a plugin
+with the table of an imported file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 CONFIGURATION = "/etc/containerd/config.toml"
 NETWORK_PLUGINS = "/opt/cni/bin"
-"""Where network plugins install programs of their own, unless their settings say otherwise."""
+"""The default directory into which network plugins install their programs."""
 _CRI = "io.containerd.grpc.v1.cri"
 _RUNC = "io.containerd.runc.v2"
 _OURS = "this collection sets it"
@@ -56,15 +56,15 @@ _RULED: dict[tuple[str, ...], str] = {
     ("imports",): "use attested_containerd_drop_ins",
     ("disabled_plugins",): _OURS,
     ("required_plugins",): _OURS,
-    ("grpc",): "kubelet and kubeadm know the socket by its default path",
+    ("grpc",): "kubelet and kubeadm use the default path of the socket",
     ("ttrpc",): _OURS,
     ("debug", "address"): _OURS,
     ("plugins", "*", "root_path"): "images and containers stay in containerd's own directory",
     ("plugins", "io.containerd.internal.v1.opt"): _OURS,
-    ("plugins", "io.containerd.cri.v1.images"): f"write it as version 2 does, below {_CRI}",
-    ("plugins", "io.containerd.cri.v1.runtime"): f"write it as version 2 does, below {_CRI}",
-    ("plugins", "io.containerd.grpc.v1.images"): f"write it as version 2 does, below {_CRI}",
-    ("plugins", _CRI, "sandbox_image"): "the bundle brings it",
+    ("plugins", "io.containerd.cri.v1.images"): f"use the format of version 2, below {_CRI}",
+    ("plugins", "io.containerd.cri.v1.runtime"): f"use the format of version 2, below {_CRI}",
+    ("plugins", "io.containerd.grpc.v1.images"): f"use the format of version 2, below {_CRI}",
+    ("plugins", _CRI, "sandbox_image"): "the bundle contains it",
     ("plugins", _CRI, "restrict_oom_score_adj"): _OURS,
     ("plugins", _CRI, "systemd_cgroup"): "systemd manages the control groups",
     ("plugins", _CRI, "disable_tcp_service"): _OURS,
@@ -80,7 +80,7 @@ _RULED: dict[tuple[str, ...], str] = {
     ("plugins", _CRI, "containerd", "default_runtime"): "use default_runtime_name",
     ("plugins", _CRI, "containerd", "untrusted_workload_runtime"): "use attested_containerd_runtimes",
 }
-"""What no drop-in may set, and why; ``*`` is any name. Names are compared without case, as containerd does."""
+"""Keys that no drop-in may set, and why; ``*`` is any name. Names are case-insensitive, as in containerd."""
 _RULED_OPTIONS = {
     "systemdcgroup": "systemd manages the control groups",
     "root": _OURS,
@@ -91,10 +91,10 @@ _RUNTIME_KEYS = {"name", "type", "binary", "options"}
 
 
 def render_configuration(params: Mapping[str, Any], *, sandbox_image: str, of_bundle: bool = True) -> str:
-    """Return containerd's configuration for the options of the module; raises CONFIG_INVALID.
+    """Return containerd's configuration (TOML) for the module options; raises CONFIG_INVALID.
 
-    containerd ``of_bundle`` looks for CNI plugins in three directories: those that network plugins install, those of
-    the bundle, and those of the distribution. containerd 1 and some of 2 know one directory.
+    containerd ``of_bundle`` has three directories of CNI plugins: of network plugins, of the bundle, and
+    ``cni_bin_dir``. Other versions have ``cni_bin_dir`` alone: containerd 1 and some of 2 support one directory.
     """
     directory = params["cni_bin_dir"]
     plugins = {"bin_dirs": [NETWORK_PLUGINS, CNI_PLUGINS, directory]} if of_bundle else {"bin_dir": directory}
@@ -121,14 +121,14 @@ def render_configuration(params: Mapping[str, Any], *, sandbox_image: str, of_bu
 
 
 def require_allowed(params: Mapping[str, Any]) -> None:
-    """Raise CONFIG_INVALID for options of the module that it refuses on every machine."""
+    """Raise CONFIG_INVALID for module options that are invalid on all machines."""
     registry_files(params["registries"], params["registry_credentials"])
     render_configuration(params, sandbox_image="")
     render_proxy(params)
 
 
 def sandbox_image_of(text: str) -> str:
-    """Return the sandbox image in a configuration that `render_configuration` made; raises CONFIG_INVALID."""
+    """Return the sandbox image of a configuration in TOML; raises CONFIG_INVALID if it has none."""
     try:
         image = tomllib.loads(text)["plugins"][_CRI]["sandbox_image"]
     except (tomllib.TOMLDecodeError, KeyError, TypeError):
@@ -162,7 +162,7 @@ def _runtime(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _table(content: Any, *, where: str) -> dict[str, Any]:
-    """Return a mapping, or a text in TOML as one; credentials are refused."""
+    """Return a mapping or TOML text as mapping; raises CONFIG_INVALID."""
     if isinstance(content, str):
         try:
             content = tomllib.loads(content)
@@ -183,7 +183,7 @@ def _refuse_ruled(drop_in: Mapping[str, Any], *, where: str) -> None:
 
 
 def _paths(table: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Return the path to each value; an empty table is one."""
+    """Yield the path of each value; an empty table is a value."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
             yield from _paths(value, (*before, str(key)))
@@ -209,20 +209,20 @@ def _copy(value: Any) -> Any:
 # The files and the unit of this machine.
 
 PROGRAM = "/usr/local/bin/containerd"
-"""containerd of the bundle."""
+"""The path of containerd of the bundle."""
 _UNIT = "containerd.service"
 _RESTART_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The machine: where its files are, and how programs are run."""
+    """The machine: root of its file system, and command runner."""
 
     root: Path
     runner: Runner
 
     def at(self, path: str) -> Path:
-        """Return where ``path`` is."""
+        """Return ``path`` in ``root``."""
         return self.root / path.lstrip("/")
 
 
@@ -231,8 +231,8 @@ def apply_settings(
 ) -> Result:
     """Write containerd's files, and restart it if its configuration changed; raises CONFIG_INVALID, COMMAND_FAILED.
 
-    A configuration with which containerd or its interface for Kubernetes does not start is taken back. The files of
-    registries need no restart: containerd reads them at each pull. A file with a credential is not shown.
+    If containerd or its CRI plugin does not start, the previous configuration is restored. Registry files need no
+    restart, because containerd reads them at each pull. The diff does not show a file with a credential.
     """
     place = Place(root=root, runner=runner or SystemRunner())
     former = {path: _content(place.at(path)) for path in (CONFIGURATION, PROXY)}
@@ -265,7 +265,7 @@ def apply_settings(
 
 
 def _row(path: str, content: str, *, mode: int, place: Place) -> dict[str, Any]:
-    """Return a file as `write_files` takes it; one that is or was for root alone holds a credential."""
+    """Return a row for `write_files`; a file whose old or new mode is `PRIVATE` is secret."""
     there = place.at(path)
     had = there.is_file() and stat.S_IMODE(there.stat().st_mode) == PRIVATE
     return {"path": path, "content": content, "mode": f"{mode:04o}", "secret": had or mode == PRIVATE}
@@ -274,11 +274,11 @@ def _row(path: str, content: str, *, mode: int, place: Place) -> dict[str, Any]:
 def _configure(
     place: Place, wanted: Mapping[str, str], former: Mapping[str, bytes | None], *, check_mode: bool
 ) -> Result:
-    """Make containerd run with the files ``wanted``, or with what it had before."""
+    """Run containerd with the files ``wanted``; on failure restore ``former`` and raise."""
     rows = [_row(path, text, mode=0o644, place=place) for path, text in wanted.items()]
     other = not runs_installed(place)
     try:
-        if other and not check_mode:  # systemd may know the distribution's unit still
+        if other and not check_mode:  # systemd may still have the distribution's unit loaded
             place.runner.run(["systemctl", "daemon-reload"])
         done = write_files({"files": rows, "units": [_UNIT]}, check_mode, root=place.root, runner=place.runner)
         if not check_mode:
@@ -291,9 +291,9 @@ def _configure(
 
 
 def runs_installed(place: Place) -> bool:
-    """Say whether containerd runs from the program of the bundle; true where that is not installed.
+    """Return whether containerd runs from the bundle's program; True if that is not installed.
 
-    A process goes on with the file that it was started from, whatever has its name now.
+    A process keeps the file that it was started from, even if that file is replaced.
     """
     try:
         installed = place.at(PROGRAM).stat()
@@ -306,20 +306,20 @@ def runs_installed(place: Place) -> bool:
 
 
 def restart_replaced(place: Place, *, anyway: bool = False) -> None:
-    """Restart containerd unless it runs from the installed program, and check its interface; raises COMMAND_FAILED."""
+    """Restart containerd unless it runs from the installed program, and check CRI; raises COMMAND_FAILED."""
     if anyway or not runs_installed(place):
         restart(place.runner)
     require_interface(place.runner)
 
 
 def restart(runner: Runner) -> None:
-    """Let systemd read the unit again and restart containerd; raises COMMAND_FAILED. Containers keep running."""
+    """Reload unit files and restart containerd; raises COMMAND_FAILED. Containers keep running."""
     runner.run(["systemctl", "daemon-reload"])
     runner.run(["systemctl", "restart", _UNIT], timeout_seconds=_RESTART_SECONDS)
 
 
 def _taken_back(place: Place, former: Mapping[str, bytes | None], error: AttestedError) -> SystemFault:
-    """Restore the former configuration, or none; return the error that says so."""
+    """Restore the previous files, restart containerd, and return the error to raise."""
     for path, content in former.items():
         target = place.at(path)
         if content is not None:
@@ -332,26 +332,26 @@ def _taken_back(place: Place, former: Mapping[str, bytes | None], error: Atteste
     name = "the former one" if former[CONFIGURATION] is not None else "its defaults"
     state = f"runs with {name} again" if done.returncode == 0 else f"does not start with {name} either"
     return SystemFault(
-        f"expected containerd to work with the new {CONFIGURATION}, got: {error.message}; the file was taken back and "
+        f"expected containerd to work with the new {CONFIGURATION}, got: {error.message}; the change was reverted and "
         f"containerd {state}, correct the site's settings",
         reason=error.reason,
     )
 
 
 def require_interface(runner: Runner) -> None:
-    """Check containerd's interface for Kubernetes: containerd runs without it if it refuses that part of the file."""
+    """Raise COMMAND_FAILED unless the CRI plugin is ok; containerd also starts without it."""
     rows = runner.run(["ctr", "plugins", "list"], timeout_seconds=60).stdout.decode("utf-8", "replace").splitlines()
     states = [row.split()[-1] for row in rows if row.split()[:2] == ["io.containerd.grpc.v1", "cri"]]
     if states != ["ok"]:
         raise SystemFault(
             f"expected the plugin {_CRI} of containerd to be ok, got {' '.join(states) or 'none'}; "
-            "'journalctl -u containerd' says why",
+            "see 'journalctl -u containerd'",
             reason=Reason.COMMAND_FAILED,
         )
 
 
 def _unwanted(place: Place, wanted: set[str]) -> list[str]:
-    """Return the directories of registries without a file of ours in ``wanted``, and single files likewise."""
+    """Return the paths of registry directories and files that are not in ``wanted``."""
     top = place.at(REGISTRIES)
     if not top.is_dir():
         return []

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What containerd reads besides its configuration: a directory for each registry, and the proxies in its unit.
+"""Render containerd's registry files, and the drop-in of its unit with proxies.
 
-A credential is a header of a registry in ``hosts.toml``. containerd sends it to that registry, and to the server that
-this registry names for tokens ("Registry Configuration", containerd).
+A credential is a header of a registry in ``hosts.toml``. containerd sends it to that registry, and to the token server
+that the registry names ("Registry Configuration", containerd).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ PRIVATE = 0o600
 
 
 def render_proxy(params: Mapping[str, Any]) -> str:
-    """Return the drop-in of containerd's unit that names the proxies, nothing without one; raises CONFIG_INVALID."""
+    """Return the unit drop-in with proxies, empty without a proxy; raises CONFIG_INVALID."""
     proxy = params["proxy"] or {}
     urls = {name: str(proxy[name]) for name in ("http", "https") if proxy.get(name)}
     for name, url in urls.items():
         if not _PROXY_URL.fullmatch(url):
             raise invalid(
                 f"attested_proxy: expected {name} as http://HOST[:PORT] without user and password, got something else; "
-                "everybody on a machine may read the environment of a unit"
+                "all users of a machine can read the environment of a unit"
             )
     own = (_WITH_PORT.sub(r"\1\2", str(one)) for one in params["own_addresses"])
     exempt = [*_ALWAYS_EXEMPT, *own, *map(str, proxy.get("no_proxy") or [])]
@@ -69,9 +69,9 @@ def render_proxy(params: Mapping[str, Any]) -> str:
 def registry_files(
     entries: Sequence[Mapping[str, Any]], credentials: Sequence[Mapping[str, Any]] = ()
 ) -> list[WantedFile]:
-    """Return the files of all registries, as containerd reads them below `REGISTRIES`; raises CONFIG_INVALID.
+    """Return the host and CA files of all registries below `REGISTRIES`; raises CONFIG_INVALID.
 
-    A file with a credential is for root alone. A registry of ``credentials`` alone has a file too.
+    A file with a credential has mode 0600. A registry that is only in ``credentials`` has a file too.
     """
     headers = _headers(credentials)
     servers = {str(entry["server"]) for entry in entries if isinstance(entry, dict) and "server" in entry}
@@ -90,7 +90,7 @@ def registry_files(
 
 
 def authorization_of(row: Mapping[str, Any]) -> str:
-    """Return the value of the header Authorization for a credential; raises CONFIG_INVALID, which shows none of it."""
+    """Return the Authorization header of a credential; raises CONFIG_INVALID without showing the credential."""
     user, password, token = (row.get(name) or "" for name in ("username", "password", "token"))
     if token and not (user or password) and _TOKEN.fullmatch(token):
         return f"Bearer {token}"
@@ -103,7 +103,7 @@ def authorization_of(row: Mapping[str, Any]) -> str:
 
 
 def _headers(credentials: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the header for each host of ``credentials``."""
+    """Return Authorization headers by host."""
     found: dict[str, str] = {}
     for row in credentials:
         host = row.get("host")
@@ -116,7 +116,7 @@ def _headers(credentials: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _mirror_hosts(entry: Any) -> Iterator[str]:
-    """Return the hosts of the mirrors of an entry, as far as it is one; it is judged later."""
+    """Yield the hosts of the mirrors of an entry, which is not validated yet."""
     mirrors = entry.get("mirrors") if isinstance(entry, dict) else None
     for mirror in mirrors if isinstance(mirrors, list) else []:
         if isinstance(mirror, dict):
@@ -165,7 +165,7 @@ def _files_of(server: str, entry: Mapping[str, Any], headers: Mapping[str, str])
 
 
 def _authority(entry: Mapping[str, Any], path: str, files: list[WantedFile], *, where: str) -> dict[str, str]:
-    """Add the file of the CA to ``files``, if there is one; return the line that names it."""
+    """Add the CA file of ``entry``, if any, to ``files``; return the key with its path."""
     text = entry.get("ca")
     if not text:
         return {}
@@ -176,7 +176,7 @@ def _authority(entry: Mapping[str, Any], path: str, files: list[WantedFile], *, 
 
 
 def _url(value: Any, *, where: str) -> str:
-    """Return the URL of a mirror; what may hold a password is not shown."""
+    """Return the URL of a mirror; raises CONFIG_INVALID without showing passwords."""
     try:
         parts = urlsplit(value if isinstance(value, str) else "")
         host, secret = parts.hostname, "@" in parts.netloc or bool(parts.query or parts.fragment)
@@ -190,7 +190,7 @@ def _url(value: Any, *, where: str) -> str:
 
 
 def known(entry: Any, keys: set[str], *, where: str) -> None:
-    """Refuse what is no mapping or has other keys; values are not shown."""
+    """Raise CONFIG_INVALID, without values, unless ``entry`` is a mapping of ``keys``."""
     if not isinstance(entry, dict):
         raise invalid(f"{where}: expected a list of mappings, got another value")
     refuse_secrets(entry, where=where)
@@ -201,7 +201,7 @@ def known(entry: Any, keys: set[str], *, where: str) -> None:
 
 
 def refuse_secrets(value: Any, *, where: str) -> None:
-    """Refuse keys that name a credential, at any depth; values are not shown."""
+    """Raise CONFIG_INVALID, without values, for keys of credentials at any depth."""
     if secret := sorted(_SECRET_KEYS & {key.lower() for key in _keys(value)}):
         raise invalid(
             f"{where}: expected no credential, got {', '.join(secret)}; use attested_registry_credentials or "
@@ -210,7 +210,7 @@ def refuse_secrets(value: Any, *, where: str) -> None:
 
 
 def _keys(value: Any) -> Iterator[str]:
-    """Return the keys of all mappings in a value."""
+    """Yield the keys of all mappings in ``value``."""
     if isinstance(value, dict):
         yield from map(str, value)
     if isinstance(value, dict | list):
@@ -219,7 +219,7 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 def to_toml(tables: Mapping[str, Any], before: tuple[str, ...] = ()) -> str:
-    """Return the tables as TOML: values first, then each table under its full name; raises CONFIG_INVALID."""
+    """Return the tables as TOML: values first, then each table with its full name; raises CONFIG_INVALID."""
     lines = [f"{_key(key)} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
     text = "".join(f"{line}\n" for line in lines)
     for key, value in tables.items():
@@ -249,5 +249,5 @@ def _value(value: Any) -> str:
 
 
 def invalid(message: str) -> SiteError:
-    """Return the refusal of a setting."""
+    """Return an error with the reason CONFIG_INVALID."""
     return SiteError(message, reason=Reason.CONFIG_INVALID)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One file from the first of several places that has it: bounded, continued where it broke off, judged by its hash."""
+"""Download a file from the first source that has it: with size limit, resumed after a break, verified by SHA-256."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from .versions import Release, Table
 
 
-# Programs that are brought instead of built: where each lies, the hash of what lies there, how it gets out of that.
+# Programs that are downloaded instead of built: source, SHA-256 of the source file, and how to extract the program.
 
 MAX_BYTES = 1 << 30
-"""More than this is no program: neither what is brought nor what comes out of it."""
+"""The size limit of a downloaded file, and of the program extracted from it."""
 _STREAM_CHUNK = 1 << 20
 _URL = re.compile(r"https?://[^\s/]+/\S*|/\S+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -48,7 +48,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """Where one program comes from: URLs or files in the order in which they are tried, and the SHA-256 (hex) there.
+    """The source of one program: URLs or local paths in order of preference, and the SHA-256 (hex) of the file.
 
     ``extract`` is ``none``, ``gzip``, or ``tar`` with the name of the ``member``.
     """
@@ -62,37 +62,37 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downloads:
-    """The programs of a bundle that are brought, by their names, each kept in the cache under its hash."""
+    """The downloaded programs of a bundle by name, with cache keys from the hash of the source."""
 
     cache: PartCache
     upstreams: Mapping[str, Upstream]
     downloader: Downloader
 
     def find(self, name: str) -> Part | None:
-        """Return the program if it is in the cache."""
+        """Return the program from the cache, or None."""
         return self.cache.find("brought", _key(self.upstreams[name]))
 
     def ensure(self, name: str) -> tuple[Part, bool]:
-        """Return the program and whether it had to be brought; raises COMPONENT_* as `Downloader.fetch`."""
+        """Return the program, and False if it was cached; raises COMPONENT_*."""
         if part := self.find(name):
             return part, False
         upstream = self.upstreams[name]
         return self.cache.make("brought", _key(upstream), name, lambda target: self._bring(upstream, target)), True
 
     def _bring(self, upstream: Upstream, target: Path) -> Mapping[str, Any]:
-        """Fetch beside the cache's parts, so that what a killed run has brought is not brought again."""
+        """Download to `downloads/SHA256` in the cache, so that the next run resumes an interrupted one."""
         place = self.cache.root / "downloads" / upstream.sha256
         make_directory(place.parent, mode=0o755)
         self.downloader.fetch(upstream, place)
         extract(upstream, place, target)
         others = (one for one in self.upstreams.values() if one.sha256 == upstream.sha256 and one != upstream)
-        if all(self.cache.find("brought", _key(one)) for one in others):  # an archive is brought once for all in it
+        if all(self.cache.find("brought", _key(one)) for one in others):  # an archive may have several programs
             place.unlink()
         return {"sha256": upstream.sha256}
 
 
 def parse_upstreams(rows: Sequence[Mapping[str, Any]]) -> dict[str, Upstream]:
-    """Return what the option says, by name; raises OPTION_INVALID with every mistake."""
+    """Return the sources in the option by name; raises OPTION_INVALID with all problems."""
     problems = [problem for row in rows for problem in _problems(row)]
     names = [row["name"] for row in rows]
     problems += [f"expected {name} once, got it again" for name in sorted(set(names)) if names.count(name) > 1]
@@ -111,7 +111,7 @@ def parse_upstreams(rows: Sequence[Mapping[str, Any]]) -> dict[str, Upstream]:
 
 
 def published_upstreams(table: Table, release: Release, architecture: str) -> dict[str, Upstream]:
-    """Return where the programs lie whose hash is in the table of releases, by name."""
+    """Return the published sources of programs with a hash in the release table, by name."""
     found = {}
     for source in SOURCES:
         component = table.components[source.name if source.module == "kubernetes" else source.module]
@@ -133,7 +133,7 @@ def published_upstreams(table: Table, release: Release, architecture: str) -> di
 
 
 def extract(upstream: Upstream, source: Path, target: Path) -> None:
-    """Write the program out of ``source``, whose hash is right, to ``target``; raises COMPONENT_NOT_INSIDE."""
+    """Extract the program from the verified ``source`` to ``target``; raises COMPONENT_NOT_INSIDE."""
     try:
         if upstream.extract == "tar":
             _from_tar(source, upstream.member, target)
@@ -154,7 +154,7 @@ def _from_tar(source: Path, member: str, target: Path) -> None:
         found = next((one for one in tar if posixpath.normpath(one.name) == wanted), None)
         stream = tar.extractfile(found) if found else None
         if stream is None:
-            raise KeyError(f"{member} is no file of it")
+            raise KeyError(f"{member} is not a file in it")
         with stream:
             _copy(stream, target)
 
@@ -170,7 +170,7 @@ def _copy(stream: IO[bytes] | gzip.GzipFile, target: Path) -> None:
 
 
 def _key(upstream: Upstream) -> str:
-    """Return what names the program; where it came from does not change it."""
+    """Return the cache key of the program; it does not depend on the URLs."""
     return key_of(sha256=upstream.sha256, extract=upstream.extract, member=upstream.member)
 
 
@@ -182,7 +182,7 @@ def _problems(row: Mapping[str, Any]) -> list[str]:
     if not _SHA256.fullmatch(row["sha256"]):
         problems.append(f"expected 64 lower-case hex digits as sha256 of {name}, got {row['sha256']!r}")
     if (row.get("extract") == "tar") != bool(row.get("member")):
-        problems.append(f"expected a member of {name} where it comes out of a tar, and only there")
+        problems.append(f"expected member for {name} if extract is tar, and only then")
     return problems
 
 
@@ -193,13 +193,13 @@ def _is_url(text: str) -> bool:
 def _not_inside(upstream: Upstream, why: str) -> ComponentError:
     what = f"{upstream.extract} {upstream.member}".rstrip()
     return ComponentError(
-        f"expected {upstream.name} in what has sha256 {upstream.sha256}, by {what}: {why}",
+        f"expected {upstream.name} in the file with sha256 {upstream.sha256}, by {what}: {why}",
         reason=Reason.COMPONENT_NOT_INSIDE,
     )
 
 
 ROUNDS = 5
-"""How often all places are asked; what never passes is asked once."""
+"""The number of attempts for each source; permanent errors are not retried."""
 _FIRST_WINDOW = 2.0
 _LONGEST_WINDOW = 60.0
 _SECONDS = 3600.0
@@ -217,36 +217,36 @@ _MOST_TELLING = (
 
 
 class Reply(Protocol):
-    """What a place gives: from which byte of the file on, how many bytes it announced (None: it did not say)."""
+    """The reply of a source: ``start`` offset and announced ``length`` in bytes, None if unknown."""
 
     start: int
     length: int | None
     is_page: bool
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, none at the end; raises OSError where the connection breaks."""
+        """Return the next bytes, empty at the end; raises OSError if the connection breaks."""
 
 
 class Web(Protocol):
-    """The way to URLs and files."""
+    """Access to URLs and files."""
 
     def get(self, url: str, *, start: int) -> AbstractContextManager[Reply]:
-        """Open ``url`` from byte ``start`` on, or from 0; raises COMPONENT_UNREACHABLE, COMPONENT_NOT_FOUND."""
+        """Open ``url`` at byte ``start``, or at 0; raises COMPONENT_UNREACHABLE, COMPONENT_NOT_FOUND."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downloader:
-    """Asks the places of a file in turn, and all of them again after pauses that no two machines share."""
+    """Try the sources of a file in order, in rounds with random, growing pauses."""
 
     web: Web
     clock: Clock
     random: Random
 
     def fetch(self, upstream: Upstream, place: Path) -> None:
-        """Bring the file of ``upstream`` to ``place`` and go on with what lies there; raises the most telling error.
+        """Download ``upstream`` to ``place``, resuming a partial file; raises the most specific error of all sources.
 
-        COMPONENT_HASH_MISMATCH, COMPONENT_IS_A_PAGE, COMPONENT_TOO_LARGE, COMPONENT_NOT_FOUND: no place has it.
-        COMPONENT_INCOMPLETE, COMPONENT_UNREACHABLE: another run may, and begins where this one ended.
+        Permanent: COMPONENT_HASH_MISMATCH, COMPONENT_IS_A_PAGE, COMPONENT_TOO_LARGE, COMPONENT_NOT_FOUND.
+        Temporary, the next run resumes: COMPONENT_INCOMPLETE, COMPONENT_UNREACHABLE.
         """
         said: dict[str, ComponentError] = {}
         for attempt in range(ROUNDS):
@@ -273,7 +273,7 @@ class Downloader:
         if got == upstream.sha256:
             return
         place.unlink()
-        if reply.start:  # half of it came from elsewhere, or from yesterday
+        if reply.start:  # the first part may be from another source or version
             self._take(url, upstream, place)
             return
         raise ComponentError(
@@ -311,7 +311,7 @@ def _next(url: str, reply: Reply, *, first: bool) -> bytes:
 
 
 def _opened(place: Path, start: int) -> FileIO:
-    """Open ``place`` to be written from ``start`` on; without a buffer, which would fail once more at its end."""
+    """Open ``place`` for writing at ``start``; unbuffered, so that close does not repeat a failed write."""
     try:
         sink = FileIO(place, "r+" if start else "w")
     except OSError as error:
@@ -326,7 +326,7 @@ def _write(sink: FileIO, chunk: bytes, place: Path) -> None:
         while chunk:
             chunk = chunk[sink.write(chunk) :]
     except OSError as error:
-        with suppress(OSError):  # what does not fit makes room
+        with suppress(OSError):  # free the disk space
             sink.truncate(0)
         raise SystemFault(f"cannot write {place}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
 
@@ -345,7 +345,7 @@ def _most_telling(upstream: Upstream, said: dict[str, ComponentError]) -> Compon
     return ComponentError(f"expected {upstream.name} from one of {len(said)} places: {stories}", reason=reason)
 
 
-# HTTP, HTTPS and plain files, and nothing else that a URL or a redirection may name.
+# HTTP, HTTPS and local files; redirections to other schemes fail.
 
 _IDLE_SECONDS = 30
 _PARTIAL = 206
@@ -356,7 +356,7 @@ _SERVER_ERROR = 500
 
 @dataclass(slots=True)
 class Opened:
-    """A reply of a server, or a file (`download.Reply`)."""
+    """The reply of a server, or a local file (`Reply`)."""
 
     stream: IO[bytes] | http.client.HTTPResponse
     start: int
@@ -364,7 +364,7 @@ class Opened:
     is_page: bool = False
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes; a body that ends too early is an OSError like any other broken connection."""
+        """Return the next bytes; raises OSError if the connection breaks or the body is too short."""
         try:
             return self.stream.read(size)
         except http.client.HTTPException as error:
@@ -372,10 +372,10 @@ class Opened:
 
 
 class SystemWeb:
-    """This machine's own way to URLs: its proxies of the environment, its certificates."""
+    """Access to URLs with the proxies of the environment and the CA certificates of the machine."""
 
     def __init__(self) -> None:
-        """Take no handler but those of HTTP, so that a redirection leads to nothing else."""
+        """Add only handlers for HTTP and HTTPS, so that other redirections fail."""
         self._opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler,
@@ -390,7 +390,7 @@ class SystemWeb:
 
     @contextmanager
     def get(self, url: str, *, start: int) -> Iterator[Opened]:
-        """Open ``url`` from byte ``start`` on; raises COMPONENT_UNREACHABLE, COMPONENT_NOT_FOUND."""
+        """Open ``url`` at byte ``start``, or at 0; raises COMPONENT_UNREACHABLE, COMPONENT_NOT_FOUND."""
         opened = _file(Path(url), start) if url.startswith("/") else self._http(url, start)
         with opened.stream:
             yield opened
@@ -418,7 +418,7 @@ class SystemWeb:
 
 
 def _start_of(reply: http.client.HTTPResponse, asked: int) -> int:
-    """Return where the body begins; a server that does not go on where it was asked to begins anew."""
+    """Return the offset of the body in bytes: ``asked``, or 0 if the server ignores the range."""
     said = str(reply.headers.get("Content-Range", ""))
     return asked if reply.status == _PARTIAL and said.startswith(f"bytes {asked}-") else 0
 

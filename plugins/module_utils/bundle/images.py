@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OCI image archives: the same files are always the same bytes, so an image has one digest."""
+"""Write reproducible OCI image archives: the same files produce the same digest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMPRESS_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpec:
-    """An image to write: ``files`` are (source, path inside), below them optionally ``base`` (a tar)."""
+    """An image to write: ``files`` are (source, path in the image), ``base`` is an optional layer (tar)."""
 
     component: str
     reference: str
@@ -50,17 +50,17 @@ class ImageSpec:
 
 
 class ImageWriter:
-    """Writes archives of OCI images with zstd layers into one scratch directory."""
+    """Write archives of OCI images with zstd-compressed layers."""
 
     def __init__(self, runner: Runner, architecture: Architecture) -> None:
-        """Keep the runner of `zstd` and the architecture that the images declare."""
+        """Set the runner of `zstd` and the architecture of the images."""
         self._runner = runner
         self._architecture = architecture
 
     def write(self, target: Path, specs: Sequence[ImageSpec]) -> tuple[ImageEntry, ...]:
-        """Write all images to the tar ``target`` and return their names and digests.
+        """Write all images to the tar ``target``; return their references and digests.
 
-        Each image is listed under its tag and under its digest, so that a pod may name either.
+        Each image is listed by tag and by digest, so that a Pod can use either.
         """
         with tempfile.TemporaryDirectory(prefix=".image-", dir=target.parent) as scratch:
             archive = _Layout(Path(scratch))
@@ -103,7 +103,7 @@ class ImageWriter:
 
 
 class _Layout:
-    """The files of one OCI layout while it is being collected."""
+    """The blobs and manifests of one OCI image layout."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -134,7 +134,7 @@ class _Layout:
 
 
 def add_file(tar: tarfile.TarFile, name: str, path: Path, *, mode: int) -> None:
-    """Add ``path`` to ``tar`` as ``name`` with nothing of this machine in it: owner 0, time 0."""
+    """Add ``path`` to ``tar`` as ``name``, with owner 0 and modification time 0."""
     member = tarfile.TarInfo(name)
     member.mode, member.size = mode, path.stat().st_size
     with path.open("rb") as stream:
@@ -168,13 +168,13 @@ def _process(spec: ImageSpec) -> dict[str, Any]:
 
 SUITE = "bookworm"
 _EXTRACT_SECONDS = 1800
-# what mmdebstrap copies from the machine that runs it
+# mmdebstrap copies these files from the build machine
 _NO_HOST = 'rm -f "$1/etc/hostname" "$1/etc/resolv.conf"; '
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What goes into a base: packages, and shell lines run on the extracted tree ``$1``."""
+    """A base layer: packages, and a shell hook for the extracted tree ``$1``."""
 
     name: str
     packages: tuple[str, ...]
@@ -200,21 +200,21 @@ LAYERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerMaker:
-    """Makes the base layers for one architecture."""
+    """Build the base layers for one architecture."""
 
     runner: Runner
     cache: PartCache
     architecture: Architecture
 
     def ensure(self, layer: Layer) -> tuple[Part, bool]:
-        """Return the layer and whether it had to be made; raises COMPONENT_BUILD_FAILED."""
+        """Return the layer, and False if it was cached; raises COMPONENT_BUILD_FAILED."""
         if part := self.find(layer):
             return part, False
         name = f"{layer.name}.tar"
         return self.cache.make("layers", self._key(layer), name, lambda target: self._extract(layer, target)), True
 
     def find(self, layer: Layer) -> Part | None:
-        """Return the layer if it is in the cache."""
+        """Return the layer from the cache, or None."""
         return self.cache.find("layers", self._key(layer))
 
     def _key(self, layer: Layer) -> str:
@@ -229,8 +229,8 @@ class LayerMaker:
             self.runner.run([*command, *what, *hook], timeout_seconds=_EXTRACT_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
         except SystemFault as error:
             raise ComponentError(
-                f"expected the layer {layer.name} out of {SUITE}: {error.message}",
+                f"expected the layer {layer.name} from {SUITE}: {error.message}",
                 reason=Reason.COMPONENT_BUILD_FAILED,
-                hint="Install mmdebstrap and see that the packages of the suite can be fetched.",
+                hint="Install mmdebstrap and check that the packages of the suite can be downloaded.",
             ) from error
         return {"suite": SUITE, "packages": list(layer.packages)}

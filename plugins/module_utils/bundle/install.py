@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules `kubernetes_components` and `kubernetes_components_info`: a node as the bundle says."""
+"""Modules `kubernetes_components` and `kubernetes_components_info`: install a bundle on a node."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from .store import Bundle
 
 
-# The node's side of the world: installed programs, containerd's images.
+# The state of the node: installed programs and containerd's images.
 
 _NAMESPACE = "k8s.io"
 _SOCKET = "run/containerd/containerd.sock"
 _IMPORT_SECONDS = 600
 _COLUMNS = 3
 _WRITTEN = ("etc", "opt", "usr/local", "var/lib")
-"""Where an upgrade writes programs, images and what was there before."""
+"""Directories into which an upgrade writes programs, images and backups."""
 
 
 class NodeGateway:
-    """Reads and changes one node; ``root`` replaces ``/`` in tests."""
+    """Read and change one node; ``root`` replaces ``/`` in tests."""
 
     def __init__(self, runner: Runner, *, root: Path = Path("/")) -> None:
-        """Keep the runner of `ctr` and the root of the file system."""
+        """Set the runner of `ctr` and the root of the file system."""
         self._runner = runner
         self._root = root
         self.releases = Releases(root=root)
@@ -68,7 +68,7 @@ class NodeGateway:
         )
 
     def apply(self, steps: Plan, bundle: Bundle) -> None:
-        """Carry out the plan from ``bundle``: first all its files are verified, then each step is whole or not done."""
+        """Verify the stored files of ``steps``, then apply them; each program is replaced atomically."""
         release = self.releases.name(bundle.digest)
         verify_blobs(bundle, steps.blobs)
         for new in steps.prepares:
@@ -88,7 +88,7 @@ class NodeGateway:
         return self._root / entry.install_path.lstrip("/")
 
     def _copies(self, entry: FileEntry) -> Iterator[Path]:
-        """Return what of the node has the content of ``entry``."""
+        """Yield the paths of files with the content and mode of ``entry``."""
         known = (self.releases.program(one, entry.install_path) for one in self.releases.names())
         return (place for place in (self._place(entry), *known) if self._is(entry, place))
 
@@ -127,14 +127,14 @@ class NodeGateway:
 
 
 def parse_image_list(text: str) -> dict[str, str]:
-    """Return references and digests out of `ctr images list` (columns REF, TYPE, DIGEST ...)."""
+    """Return digests by reference from `ctr images list` (columns REF, TYPE, DIGEST ...)."""
     rows = (line.split() for line in text.splitlines()[1:])
     return {row[0]: row[2] for row in rows if len(row) >= _COLUMNS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWorld:
-    """What the two modules need of the outside: commands, the file system's root, the machine type."""
+    """The environment of both modules: command runner, file system root and machine type."""
 
     runner: Runner
     root: Path = Path("/")
@@ -144,7 +144,7 @@ class NodeWorld:
 def install_components(params: Mapping[str, Any], check_mode: bool, *, world: NodeWorld | None = None) -> Result:
     """Prepare the release of the bundle ``params['bundle']``, and install its programs unless the node is a member.
 
-    Raises BUNDLE_* and IMAGE_IMPORT_FAILED; a run that was cut off is continued by the next.
+    Raises BUNDLE_* and IMAGE_IMPORT_FAILED. The next run continues an interrupted one.
     """
     outside = world or NodeWorld(runner=SystemRunner())
     bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
@@ -171,10 +171,9 @@ def install_components(params: Mapping[str, Any], check_mode: bool, *, world: No
 
 
 def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: NodeWorld | None = None) -> Result:
-    """Say which stored files of a bundle this node still needs, given only the bundle's manifest.
+    """Return which stored files of a bundle this node needs; requires only the bundle's manifest.
 
-    Nothing of the bundle has to be on the node; files that already lie in ``params['store']`` with the right
-    hash are needed but not missing.
+    Needed files that are in ``params['store']`` with the right hash are not missing. Raises BUNDLE_*.
     """
     outside = world or NodeWorld(runner=SystemRunner())
     data = _decoded(params["manifest"])

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `kubelet_settings`: the kubelet's unit, and what a site adds to the kubelet's configuration.
+"""Module `kubelet_settings`: the kubelet's unit files, and the site's kubelet configuration.
 
 kubeadm writes the configuration of the cluster, and the kubelet merges the files of its drop-in directory over it
-(kubelet.config.k8s.io/v1beta1; "Set Kubelet Parameters Via A Configuration File"). The site's settings are one of them.
+(kubelet.config.k8s.io/v1beta1; "Set Kubelet Parameters Via A Configuration File"). The site's settings are one drop-in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL_SECONDS = 1.0
 _COMMAND_SECONDS = 120
 
 _OURS = "this collection sets it"
-_CLUSTER = "it is the same on all nodes; init sets it"
+_CLUSTER = "init sets it, the same for all nodes"
 _RULED = {
     "apiVersion": _OURS,
     "kind": _OURS,
@@ -53,7 +53,7 @@ _RULED = {
     "healthzPort": _OURS,
     "imageServiceEndpoint": _OURS,
     "port": _OURS,
-    "readOnlyPort": "it answers without authentication",
+    "readOnlyPort": "it has no authentication",
     "rotateCertificates": "the node renews its certificate with fresh evidence",
     "serverTLSBootstrap": "use attested_kubelet_serving_certificates",
     "staticPodPath": "static Pods bypass the API server and its admission",
@@ -62,12 +62,12 @@ _RULED = {
     "tlsCertFile": "use attested_kubelet_serving_certificates",
     "tlsPrivateKeyFile": "use attested_kubelet_serving_certificates",
 }
-"""Fields that no site sets, and why. Names are compared without case."""
+"""Fields that a site must not set, and why. Names are case-insensitive."""
 _RULED_GATES = frozenset({"rotatekubeletservercertificate"})
 
 
 def render_settings(configuration: Mapping[str, Any]) -> str:
-    """Return the drop-in of a site's ``configuration``; raises CONFIG_INVALID."""
+    """Return the drop-in (JSON) with a site's ``configuration``; raises CONFIG_INVALID."""
     ruled = {name.lower(): why for name, why in _RULED.items()}
     for name in configuration:
         if (why := ruled.get(str(name).lower())) is not None:
@@ -81,7 +81,7 @@ def render_settings(configuration: Mapping[str, Any]) -> str:
 
 
 def answers_healthy() -> bool:
-    """Ask the kubelet at its default address, 127.0.0.1:10248/healthz."""
+    """Return whether the kubelet answers 200 at 127.0.0.1:10248/healthz."""
     try:
         connection = http.client.HTTPConnection("127.0.0.1", _PORT, timeout=5)
         try:
@@ -97,22 +97,22 @@ class Kubelet:
     """The kubelet's unit; ``root`` replaces ``/`` in tests."""
 
     def __init__(self, runner: Runner, clock: Clock, *, healthy: Callable[[], bool], root: Path = Path("/")) -> None:
-        """Keep the runner of systemctl, the clock and how to ask for its health."""
+        """Set the runner of systemctl, the clock and the health check."""
         self._runner = runner
         self._clock = clock
         self._healthy = healthy
         self.root = root
 
     def runs(self) -> bool:
-        """Say whether systemd keeps the unit running, be it well or not."""
+        """Return whether the unit is active or activating."""
         return self._systemctl("is-active", _UNIT) in ("active", "activating")
 
     def reload(self) -> None:
-        """Let systemd read the unit files again."""
+        """Reload the unit files of systemd."""
         self._systemctl("daemon-reload")
 
     def fault(self, seconds: float) -> str | None:
-        """Restart it and return what is wrong: None once it has been healthy for `_SETTLE_SECONDS`."""
+        """Restart the kubelet; return None once it is healthy for `_SETTLE_SECONDS`, else the fault."""
         self._systemctl("restart", _UNIT)
         deadline = self._clock.monotonic() + seconds
         since: float | None = None
@@ -127,12 +127,12 @@ class Kubelet:
         return f"the kubelet is not healthy within {seconds:g} s; 'journalctl -u kubelet' on the node says why"
 
     def content(self, path: str) -> bytes | None:
-        """Return what a file has, None where there is none."""
+        """Return the content of a file, or None."""
         place = self.root / path.lstrip("/")
         return place.read_bytes() if place.is_file() else None
 
     def put_back(self, path: str, content: bytes | None) -> None:
-        """Make a file what it was."""
+        """Restore the content of a file, or remove it."""
         place = self.root / path.lstrip("/")
         if content is None:
             place.unlink(missing_ok=True)
@@ -149,9 +149,9 @@ class Kubelet:
 
 
 def run_settings(params: Mapping[str, Any], check_mode: bool, *, kubelet: Kubelet | None = None) -> Result:
-    """Write the kubelet's files, and restart a kubelet that runs if one changed.
+    """Write the kubelet's files, and restart a running kubelet if a file changed.
 
-    Raises CONFIG_INVALID, and KUBERNETES_NOT_HEALTHY after everything was put back.
+    Raises CONFIG_INVALID, and KUBERNETES_NOT_HEALTHY after restoring all files.
     """
     unit = kubelet or Kubelet(SystemRunner(), SystemClock(), healthy=answers_healthy)
     text = render_settings(params["configuration"])

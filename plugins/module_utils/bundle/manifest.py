@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The manifest of a bundle: every file with hash, architecture and origin; images and wheels by name.
+"""The manifest of a bundle: all files with hash, architecture and origin, all images and wheels.
 
-`manifest.json` is the only file of a bundle that is trusted by its hash alone; everything else is trusted
-because the manifest names its hash. Reading it is the business of `parse.py`.
+`manifest.json` is verified by the SHA-256 that the caller expects, all other files by their SHA-256 in the
+manifest.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Compression = Literal["gzip", "none"]
 
 
 class Architecture(Enum):
-    """Machine types, named as Go and the image specification name them."""
+    """CPU architectures, by their names in Go and OCI images."""
 
     AMD64 = "amd64"
     ARM64 = "arm64"
 
 
 class Origin(Enum):
-    """Where a stored file comes from: built here from pinned sources, or downloaded and checked."""
+    """The origin of a stored file: built from pinned sources, or downloaded and verified."""
 
     BUILT = "built"
     DOWNLOADED = "downloaded"
 
 
 class NodeRole(Enum):
-    """Which kind of node needs a file."""
+    """The role of a node."""
 
     CONTROL_PLANE = "control_plane"
     WORKER = "worker"
@@ -76,7 +76,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageEntry:
-    """One image: full ``reference`` with tag, ``digest`` of its manifest, and what it is for."""
+    """One image: full ``reference`` with tag, ``digest`` of its manifest, and its component."""
 
     reference: str
     digest: str
@@ -112,18 +112,18 @@ class WheelArchive:
     wheels: tuple[WheelEntry, ...]
 
     def for_role(self, role: NodeRole) -> tuple[WheelEntry, ...]:
-        """Return the wheels that a node of ``role`` gets."""
+        """Return the wheels for a node of ``role``."""
         return tuple(w for w in self.wheels if role is NodeRole.CONTROL_PLANE or not w.control_plane_only)
 
     def requirements(self, role: NodeRole) -> str:
-        """Return the pip requirements file that admits exactly the wheels for ``role``."""
+        """Return the pip requirements file with versions and hashes of the wheels for ``role``."""
         lines = (f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in self.for_role(role))
         return "\n".join(sorted(lines)) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """A release that control planes go through on their way to the bundle's: its kubeadm and its static Pods."""
+    """An intermediate release of an upgrade: its kubeadm, and the images of its static Pods."""
 
     kubernetes_version: str
     files: tuple[FileEntry, ...]
@@ -132,7 +132,7 @@ class ReleaseStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything in a bundle; ``inputs_sha256`` names what it was assembled from."""
+    """The content of a bundle; ``inputs_sha256`` is the SHA-256 (hex) over its inputs."""
 
     kubernetes_version: str
     inputs_sha256: str
@@ -154,7 +154,7 @@ class Manifest:
 
     @property
     def images(self) -> tuple[ImageEntry, ...]:
-        """All images of all archives but those of ``steps``."""
+        """All images of all archives, without ``steps``."""
         return tuple(image for archive in self.image_archives for image in archive.images)
 
     def image(self, component: str) -> ImageEntry:
@@ -169,7 +169,7 @@ class Manifest:
 
 
 def render_manifest(manifest: Manifest) -> bytes:
-    """Write ``manifest`` as canonical JSON: the same manifest is always the same bytes."""
+    """Return ``manifest`` as canonical JSON: equal manifests have equal bytes."""
     document = {
         "schema": SCHEMA,
         "kubernetes_version": manifest.kubernetes_version,
@@ -236,7 +236,7 @@ def _wheels_document(entry: WheelArchive) -> dict[str, Any]:
     return {"python": entry.python, **_blob_document(entry.blob), "wheels": wheels}
 
 
-# Strict reading of a bundle manifest: unknown keys and doubtful values are faults, all reported together.
+# Strict parser of a bundle manifest: unknown keys and invalid values are errors, reported together.
 
 _MAX_ENTRIES = 1000
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -250,7 +250,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Read `manifest.json`; raises BUNDLE_MALFORMED with every fault found."""
+    """Parse `manifest.json`; raises BUNDLE_MALFORMED with all faults."""
     if len(data) > MANIFEST_LIMIT:
         raise _malformed([f"expected at most {MANIFEST_LIMIT} bytes, found {len(data)}"])
     try:
@@ -271,7 +271,7 @@ def _malformed(faults: list[str]) -> ComponentError:
 
 
 class _Reader:
-    """Turns plain JSON into the manifest and collects every fault on the way."""
+    """Convert a JSON document to a manifest, and collect all faults."""
 
     _BLOB = frozenset({"path", "sha256", "size", "arch", "origin", "roles"})
     _FILE = _BLOB | {"name", "version", "compression", "content_sha256", "content_size", "install_path", "mode"}

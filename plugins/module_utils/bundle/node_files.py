@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_files`: the small files of one phase in one go, each whole or not at all, and what runs with them."""
+"""Module `node_files`: write users, files and units of one phase; each file is replaced atomically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..core.command import Runner
 
 
-# The units of one phase: enabled, running, and running with the files that are there now.
+# The units of one phase: enabled, running, and restarted after a change of their files.
 
 _SECONDS = 300
 _RUNS = frozenset({"active", "activating", "reloading"})
@@ -32,7 +32,7 @@ _PROPERTIES = "Id,ActiveState,UnitFileState,NeedDaemonReload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitState:
-    """A unit as systemd sees it; ``stale``: its file was changed since systemd read it."""
+    """The state of a unit; ``stale``: its file changed after systemd loaded it."""
 
     runs: bool
     starts_at_boot: bool
@@ -41,7 +41,7 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitPlan:
-    """What is to do, by names of units; ``restart`` is all or nothing, since they belong together."""
+    """The units to enable, start and restart; ``restart`` has all units or none."""
 
     enable: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
@@ -49,12 +49,12 @@ class UnitPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The units that something is to do with."""
+        """All units of the plan, sorted."""
         return tuple(sorted({*self.enable, *self.start, *self.restart}))
 
 
 def plan_units(wanted: Sequence[str], found: Mapping[str, UnitState], *, written: bool) -> UnitPlan:
-    """Return what makes ``wanted`` run at this moment and at boot; ``written``: their files are new. Pure."""
+    """Return the plan to run ``wanted`` now and at boot; ``written``: files changed. Pure."""
     states = {name: found.get(name, UnitState(runs=False, starts_at_boot=False)) for name in wanted}
     again = written or any(state.stale for state in states.values())
     return UnitPlan(
@@ -65,10 +65,10 @@ def plan_units(wanted: Sequence[str], found: Mapping[str, UnitState], *, written
 
 
 class Units:
-    """systemd's units."""
+    """The units of systemd."""
 
     def __init__(self, runner: Runner) -> None:
-        """Keep how to run systemctl."""
+        """Set the runner of systemctl."""
         self._runner = runner
 
     def read(self, names: Sequence[str]) -> dict[str, UnitState]:
@@ -78,7 +78,7 @@ class Units:
         return {row["Id"]: _state(row) for row in rows if "Id" in row}
 
     def apply(self, plan: UnitPlan) -> None:
-        """Do what ``plan`` says; raises COMMAND_FAILED with what systemctl said."""
+        """Apply ``plan``; raises COMMAND_FAILED with the output of systemctl."""
         if plan.restart:
             self._systemctl("daemon-reload")
         for verb, names in (("enable", plan.enable), ("start", plan.start), ("restart", plan.restart)):
@@ -97,26 +97,26 @@ def _state(row: Mapping[str, str]) -> UnitState:
     )
 
 
-# The users that services run as: of the system, without a password, a shell or a home (sysusers.d(5)).
+# The users of services: system users without password, shell and home directory (sysusers.d(5)).
 
 _NOT_FOUND = 2  # getent(1)
 
 
 class Users:
-    """The machine's users, wherever it knows them from."""
+    """The users of the machine, from all sources of NSS."""
 
     def __init__(self, runner: Runner) -> None:
-        """Keep how to ask and to make."""
+        """Set the runner of commands."""
         self._runner = runner
 
     def absent(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return those of ``names`` that the machine does not know; raises COMMAND_MISSING."""
+        """Return the ``names`` that are not users of the machine; raises COMMAND_MISSING."""
         return tuple(
             name for name in names if self._runner.run(["getent", "passwd", name], check=False).returncode == _NOT_FOUND
         )
 
     def make(self, names: Sequence[str]) -> None:
-        """Make them, each with a group of its name; raises COMMAND_FAILED."""
+        """Create users, each with a group of its name; raises COMMAND_FAILED."""
         if names:
             lines = (f"u {name} - - /nonexistent /usr/sbin/nologin" for name in names)
             self._runner.run(["systemd-sysusers", "--inline", *lines])
@@ -128,7 +128,7 @@ _PERMISSIONS = 0o777
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedFile:
-    """A file as it has to be: absolute ``path``, ``content``, permission bits. No diff shows one that is ``secret``."""
+    """A desired file: absolute ``path``, ``content``, permission bits. The diff hides a ``secret`` content."""
 
     path: str
     content: bytes
@@ -138,24 +138,24 @@ class WantedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A file as it is."""
+    """An existing file."""
 
     content: bytes
     mode: int
 
 
 def plan_files(wanted: Sequence[WantedFile], found: Mapping[str, FoundFile]) -> tuple[WantedFile, ...]:
-    """Return those of ``wanted`` that are absent or differ in content or mode; pure."""
+    """Return the ``wanted`` files that are absent or differ in content or mode. Pure."""
     return tuple(file for file in wanted if found.get(file.path) != FoundFile(content=file.content, mode=file.mode))
 
 
 def write_files(
     params: Mapping[str, Any], check_mode: bool, *, root: Path = Path("/"), runner: Runner | None = None
 ) -> Result:
-    """Make the files of ``params['files']`` what they say, with their directories; owner is who runs this.
+    """Write the files of ``params['files']`` and their directories; raises FILE_UNUSABLE, COMMAND_FAILED.
 
-    ``params['users']`` are made before, as the units run as them. ``params['units']`` are enabled and run afterwards,
-    all of them anew where a file was written.
+    ``params['users']`` are created before. ``params['units']`` are enabled and started afterwards; if a file changed,
+    all of them are restarted.
     """
     runner = runner or SystemRunner()
     users = _make_users(params.get("users") or (), Users(runner), check_mode=check_mode)
@@ -177,7 +177,7 @@ def write_files(
 
 
 def _make_users(names: Sequence[str], users: Users, *, check_mode: bool) -> tuple[str, ...]:
-    """Make those that are missing; return which they were."""
+    """Create missing users; return their names."""
     absent = users.absent(names)
     if not check_mode:
         users.make(absent)
@@ -185,7 +185,7 @@ def _make_users(names: Sequence[str], users: Users, *, check_mode: bool) -> tupl
 
 
 def _tend_units(names: Sequence[str], units: Units, *, written: bool, check_mode: bool) -> UnitPlan:
-    """Make the units run; return what was (in check mode: would be) done."""
+    """Enable and run the units; return the plan, which check mode does not apply."""
     plan = plan_units(names, units.read(names) if names else {}, written=written)
     if not check_mode:
         units.apply(plan)

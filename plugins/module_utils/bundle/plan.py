@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node lacks of a bundle, decided from what was observed on it: pure."""
+"""Compare the observed state of a node with a bundle. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InstalledFile:
-    """A program as found on the node: its hash in hex and its permission bits."""
+    """An installed program: its SHA-256 (hex) and permission bits."""
 
     sha256: str
     mode: int
@@ -29,10 +29,10 @@ class InstalledFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The node: programs by install path (absent ones are not there), images by reference with their digest.
+    """The observed node: installed programs by install path, digests of images by reference.
 
-    ``prepared``: install paths of the programs that the release has. ``copies``: where the node has a program of the
-    same content otherwise. ``noted``: whether the release is noted as the installed one.
+    ``prepared``: install paths of the programs in the release. ``copies``: path of a file with the same content, by
+    install path. ``noted``: whether the release is recorded as installed.
     """
 
     files: Mapping[str, InstalledFile]
@@ -46,7 +46,7 @@ class Observed:
 class Selection:
     """The part of a bundle that one node needs.
 
-    ``step_files`` and ``step_archives`` are those of the releases on the way; their install paths are in the release.
+    ``step_files`` and ``step_archives`` are those of intermediate releases; they are installed in the release only.
     """
 
     files: tuple[FileEntry, ...]
@@ -55,7 +55,7 @@ class Selection:
     step_archives: tuple[ImageArchive, ...] = ()
 
     def only(self, kind: str | None) -> Selection:
-        """Return what of it are ``programs`` or ``images``; both without a ``kind``."""
+        """Return only ``programs`` or ``images``, or all without ``kind``."""
         if kind == "programs":
             return replace(self, image_archives=(), step_archives=())
         return replace(self, files=(), step_files=()) if kind == "images" else self
@@ -63,7 +63,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PrepareFile:
-    """Put one program into the directory of its release, from ``copy`` if the node has one."""
+    """Write one program to the directory of its release, from ``copy`` if there is one."""
 
     entry: FileEntry
     copy: Path | None
@@ -71,7 +71,7 @@ class PrepareFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallFile:
-    """Put one program in its place."""
+    """Install one program."""
 
     entry: FileEntry
     found: InstalledFile | None
@@ -87,9 +87,9 @@ class ImportImages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What has to be done, in this order; empty means that the node is as the bundle says.
+    """The changes to make, in order; an empty plan means that the node matches the bundle.
 
-    ``waiting``: programs of a member that differ, and are left as they are. ``note``: note the release as installed.
+    ``waiting``: different programs of a member, which are not changed. ``note``: record the release as installed.
     """
 
     prepares: tuple[PrepareFile, ...]
@@ -100,12 +100,12 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to do."""
+        """No changes."""
         return not (self.prepares or self.installs or self.imports or self.note)
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
-        """The stored files that carrying out the plan reads."""
+        """The stored files that the plan reads."""
         unpacked = (step.entry.blob for step in self.prepares if step.copy is None)
         return (*unpacked, *(step.archive.blob for step in self.imports))
 
@@ -115,7 +115,7 @@ def select(
 ) -> Selection:
     """Return the entries for a node of ``role`` and ``architecture``; raises BUNDLE_ARCH_MISMATCH if there are none.
 
-    ``without``: install paths that the node does not take from a bundle.
+    ``without``: install paths to leave out.
     """
     taken = (entry for entry in manifest.files if entry.install_path not in without)
     files = tuple(e for e in taken if role in e.blob.roles and e.blob.arch is architecture)
@@ -147,7 +147,7 @@ def select(
 
 
 def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture) -> WheelArchive:
-    """Return the wheels for ``python`` (``3.11``); raises BUNDLE_INCOMPLETE and names what there is."""
+    """Return the wheels for ``python`` (``3.11``); raises BUNDLE_INCOMPLETE with the available ones."""
     for archive in manifest.wheel_archives:
         if archive.python == python and archive.blob.arch is architecture:
             return archive
@@ -161,9 +161,9 @@ def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture
 
 
 def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
-    """Compare the node with the bundle and list what has to be done; without ``switch`` no program is installed.
+    """Return the changes that the node needs; without ``switch`` no program is installed.
 
-    The releases on the way are for a member whose programs are still others than the bundle's.
+    Intermediate releases are prepared only without ``switch``, if installed programs differ.
     """
     differing = tuple(
         InstallFile(entry, observed.files.get(entry.install_path))
@@ -189,7 +189,7 @@ def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
 
 
 def render_diff(steps: Plan) -> dict[str, str]:
-    """Render the plan as Ansible shows it: before and after, one line an entry."""
+    """Return the plan as diff of Ansible: before and after, one line for each entry."""
     before: list[str] = []
     after: list[str] = []
     after.extend(f"release {e.install_path} sha256:{e.content_sha256[:16]}" for e in (s.entry for s in steps.prepares))

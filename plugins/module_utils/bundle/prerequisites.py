@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_prerequisites_info`: what a machine lacks before it can be prepared, all at once."""
+"""Module `node_prerequisites_info`: list all missing prerequisites of a machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KERNEL_MODULES = ("br_netfilter", "overlay")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What was observed: packages absent, swap files in use, cgroup version, kernel parts absent, PID 1."""
+    """The state: missing packages, active swap, cgroup version, missing kernel modules, systemd as PID 1."""
 
     missing_packages: tuple[str, ...]
     swaps: tuple[str, ...]
@@ -34,13 +34,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineReader:
-    """Observes a machine; ``root`` replaces ``/`` in tests."""
+    """Observe a machine; ``root`` replaces ``/`` in tests."""
 
     runner: Runner
     root: Path = Path("/")
 
     def observe(self, packages: Sequence[str], *, kernel_parts: Sequence[str] = ()) -> Machine:
-        """Look at everything once; nothing is changed. ``kernel_parts`` are needed beside those of every node."""
+        """Return the state; changes nothing. ``kernel_parts``: kernel modules besides those of every node."""
         return Machine(
             missing_packages=self._missing_packages(packages),
             swaps=self._swaps(),
@@ -54,7 +54,7 @@ class MachineReader:
     def _missing_packages(self, packages: Sequence[str]) -> tuple[str, ...]:
         if not packages:
             return ()
-        # the exit code is 1 as soon as one package is unknown; what is known is listed all the same
+        # the exit code is 1 if a package is unknown; all others are listed
         asked = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *packages]
         listed = self.runner.run(asked, check=False).stdout.decode("utf-8", "replace")
         there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
@@ -66,16 +66,16 @@ class MachineReader:
         return tuple(line.split()[0] for line in lines if line.strip())
 
     def _has_kernel_part(self, name: str) -> bool:
-        if (self.root / "sys/module" / name).is_dir():  # loaded, be it from an initrd whose modules are gone
+        if (self.root / "sys/module" / name).is_dir():  # already loaded, for example by an initrd
             return True
         try:
             return self.runner.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
-        except SystemFault:  # without kmod nothing can be loaded; the missing package is a finding of its own
+        except SystemFault:  # without kmod no module can be loaded; its missing package is another finding
             return False
 
 
 def findings_of(machine: Machine, *, allow_cgroup_v1: bool) -> list[str]:
-    """Return one sentence for each thing to repair, in the order in which to repair it; pure."""
+    """Return one sentence for each problem, in the order in which to repair them. Pure."""
     found = []
     if not machine.systemd:
         found.append("expected systemd as the first process, found another")
@@ -84,7 +84,7 @@ def findings_of(machine: Machine, *, allow_cgroup_v1: bool) -> list[str]:
     if machine.swaps:
         found.append(f"expected no swap, found {' '.join(machine.swaps)}: a secret in memory could reach a disk")
     if machine.cgroup_version == 1 and not allow_cgroup_v1:
-        found.append("expected cgroup v2, found v1 (attested_allow_cgroup_v1 lets it pass, for test machines)")
+        found.append("expected cgroup v2, found v1 (on test machines, attested_allow_cgroup_v1 allows it)")
     if machine.missing_kernel_parts:
         found.append(
             f"expected a kernel with {' '.join(machine.missing_kernel_parts)}, it has neither module nor built-in"
@@ -95,7 +95,7 @@ def findings_of(machine: Machine, *, allow_cgroup_v1: bool) -> list[str]:
 def inspect_prerequisites(
     params: Mapping[str, Any], _check_mode: bool, *, reader: MachineReader | None = None
 ) -> Result:
-    """List what is missing on this machine; never fails because of what it finds."""
+    """Return the findings for this machine; a finding is not an error."""
     machine = (reader or MachineReader(runner=SystemRunner())).observe(
         params["packages"], kernel_parts=params["kernel_modules"]
     )

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The releases of a node: they lie side by side, and a member of a cluster uses one until it is upgraded (ADR 0067).
+"""The releases of a node, side by side; a cluster member uses one of them until it is upgraded (ADR 0067).
 
-A release has the name of its bundle: the first twelve digits of the manifest's SHA-256. Its directory holds the
-programs, in ``steps`` those of the releases on the way to it, and a link to its virtual environment; the link
-``current`` leads to the release whose programs are installed.
+The name of a release is the first 12 hex digits of the SHA-256 of the bundle manifest. Its directory has the programs,
+those of intermediate releases in ``steps``, and a link to its virtual environment. The link ``current`` points to the
+release whose programs are installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RUNTIME = "/opt/attested/venv"
-"""The link to the environment in use; the releases lie beside it."""
+"""The link to the environment in use; the releases are in the same directory."""
 UPGRADE = "ansible-playbook attested.kubernetes.upgrade"
 CONTAINERD = frozenset(
     (
@@ -30,7 +30,7 @@ CONTAINERD = frozenset(
         "/etc/systemd/system/containerd.service",
     )
 )
-"""Where containerd of a release is installed."""
+"""The install paths of containerd and runc."""
 
 _KUBELET = "etc/kubernetes/kubelet.conf"
 _JOURNAL = "var/lib/attested/node.json"
@@ -44,23 +44,23 @@ _UNIT_FILES = frozenset({".service", ".conf"})
 
 
 def is_member(root: Path = Path("/")) -> bool:
-    """Return whether this machine is a member of a cluster: its kubelet has a configuration for it, or it has joined.
+    """Return whether this machine is a cluster member: it has a `kubelet.conf`, or its journal has the phase Joined.
 
-    The second holds for a control plane whose state disk, with the configuration, is closed after a reboot.
+    The journal covers a control plane after a reboot, while its state disk with `kubelet.conf` is closed.
     """
     journal = root / _JOURNAL
     return (root / _KUBELET).exists() or (journal.is_file() and bool(_JOINED.search(_text(journal))))
 
 
 def notice(release: str, in_use: str | None) -> str:
-    """Return what an admin is told about a member that was prepared for another release than the one in use."""
+    """Return the message for a member with another prepared release than the release in use."""
     return f"prepared release {release}, in use {in_use or 'an earlier installation'}; next: {UPGRADE}"
 
 
 def left_out(containerd: str) -> frozenset[str]:
-    """Return the install paths that a machine with ``containerd``, `bundle` or `distribution`, does not take.
+    """Return the install paths to leave out if ``containerd`` is `distribution`, none if it is `bundle`.
 
-    containerd of a distribution works with the CNI plugins of the distribution.
+    The distribution's containerd uses the distribution's CNI plugins.
     """
     if containerd != "distribution":
         return frozenset()
@@ -68,7 +68,7 @@ def left_out(containerd: str) -> frozenset[str]:
 
 
 def step_path(version: str, install_path: str) -> str:
-    """Return where a release has a program of the release ``version`` that control planes go through before it."""
+    """Return the path in a release of a program of the intermediate release ``version``."""
     return f"/{_STEPS}/{version}{install_path}"
 
 
@@ -76,7 +76,7 @@ class Releases:
     """The releases beside the link ``runtime``; ``root`` replaces ``/`` in tests."""
 
     def __init__(self, runtime: str | Path = RUNTIME, *, root: Path = Path("/")) -> None:
-        """Keep where they lie."""
+        """Set the directories."""
         self._root = root
         self._runtime = root / str(runtime).lstrip("/")
         self._directory = self._runtime.parent / "releases"
@@ -87,41 +87,41 @@ class Releases:
         return digest[:_DIGITS]
 
     def program(self, release: str, install_path: str) -> Path:
-        """Return where ``release`` has the program that is installed as ``install_path``."""
+        """Return the path in ``release`` of the program with ``install_path``."""
         return self._directory / release / install_path.lstrip("/")
 
     def files(self, release: str) -> tuple[str, ...]:
-        """Return the programs of ``release`` by the path that they are installed as, without its leading slash."""
+        """Return the install paths of the programs of ``release``, without leading slash."""
         place = self._directory / release
         found = [one.relative_to(place) for one in place.rglob("*") if one.is_file()]
         return tuple(sorted(str(one) for one in found if one.parts[0] != _STEPS))
 
     def names(self) -> tuple[str, ...]:
-        """Return the releases that are there."""
+        """Return the names of all releases."""
         return tuple(sorted(one.name for one in self._directory.glob("*") if one.is_dir() and not one.is_symlink()))
 
     def installed(self) -> str | None:
-        """Return the release whose programs are installed, None where nobody noted one."""
+        """Return the release whose programs are installed, or None."""
         current = self._directory / _CURRENT
         return current.readlink().name if current.is_symlink() else None
 
     def note_installed(self, release: str) -> None:
-        """Note that the installed programs are those of ``release``."""
+        """Record ``release`` as the installed one."""
         make_directory(self._directory, mode=0o755)
         place_link(self._directory / _CURRENT, release)
 
     def environment(self, release: str) -> Path | None:
-        """Return the environment of ``release``, None where it has none."""
+        """Return the environment of ``release``, or None."""
         link = self._directory / release / _ENVIRONMENT
         return link.resolve() if link.is_symlink() else None
 
     def note_environment(self, release: str, environment: Path) -> None:
-        """Note that ``environment``, a directory beside the link, belongs to ``release``."""
+        """Record ``environment``, a directory beside the link, for ``release``."""
         make_directory(self._directory / release, mode=0o755)
         place_link(self._directory / release / _ENVIRONMENT, f"../../{environment.name}")
 
     def serving(self, prefer: str = "") -> str | None:
-        """Return a release that has the environment in use, ``prefer`` if it has; None where none has."""
+        """Return a release with the environment in use, ``prefer`` if possible, or None."""
         if not self._runtime.is_symlink():
             return None
         used = self._runtime.resolve()
@@ -129,9 +129,9 @@ class Releases:
         return prefer if prefer in found else next(iter(found), None)
 
     def prune(self, keep: str) -> tuple[str, ...]:
-        """Remove releases and environments that nothing refers to, and return their paths; ``keep`` always stays.
+        """Remove unused releases and environments except ``keep``; return their paths.
 
-        A link, a unit or a process refers to them: by its program, its command line, its directory or what it mapped.
+        Links, units and processes use them; processes by executable, command line, working directory or mapped file.
         """
         kept = {keep, self.installed(), self.serving()}
         gone = self._remove([self._directory / one for one in self.names() if one not in kept])
@@ -148,7 +148,7 @@ class Releases:
             return ()
         try:
             texts, running = [*self._units(), *self._processes()], self._running()
-        except PermissionError:  # what cannot be looked at may refer to all of them
+        except PermissionError:  # an unreadable unit or process may use all of them
             return ()
         gone = [
             place
@@ -176,12 +176,12 @@ class Releases:
                 yield _target(process / name)
 
     def _running(self) -> set[tuple[int, int]]:
-        """Return which files run as programs, by device and inode: a hard link does not show in a process."""
+        """Return device and inode of running executables, because a process does not show hard links."""
         return {one for process in (self._root / "proc").glob("[0-9]*") for one in _identity(process / "exe")}
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file of a process, empty once the process has ended."""
+    """Return the text of a file, empty if the file or its process is gone."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -191,7 +191,7 @@ def _text(path: Path) -> str:
 def _target(path: Path) -> str:
     try:
         return str(path.readlink())
-    except (FileNotFoundError, ProcessLookupError):  # the process has ended, or is one of the kernel
+    except (FileNotFoundError, ProcessLookupError):  # an ended process or a kernel thread
         return ""
 
 

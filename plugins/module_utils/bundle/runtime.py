@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node's virtual environment, made from the bundle's wheels and nothing else (module `node_runtime`).
+"""Module `node_runtime`: create the node's virtual environment from the wheels of the bundle only.
 
-Each state of the wheels has its own directory beside a stable link (`/opt/attested/venv`), which is switched
-by one rename when the new environment is complete: a run that was cut off leaves the old one in use. On a member of a
-cluster the link stays until the playbook `upgrade`.
+Each set of wheels has its own directory beside the link `/opt/attested/venv`. The link is replaced atomically when the
+new environment is complete, so an interrupted run leaves the old one in use. On a cluster member, the link changes
+with the playbook `upgrade`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SYSTEM_PYTHON = "/usr/bin/python3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeState:
-    """What is there of one environment: all of it, as the release's own (``noted``), behind the link (``in_use``)."""
+    """The state of one environment: complete, recorded for the release (``noted``), target of the link (``in_use``)."""
 
     complete: bool
     noted: bool
@@ -49,10 +49,10 @@ class RuntimeState:
 
 
 class RuntimeGateway:
-    """Reads and makes virtual environments; ``root`` replaces ``/`` in tests."""
+    """Read and create virtual environments; ``root`` replaces ``/`` in tests."""
 
     def __init__(self, runner: Runner, *, root: Path = Path("/"), python: str = _SYSTEM_PYTHON) -> None:
-        """Keep the runner of python and pip, the root of the file system and the system's Python."""
+        """Set the runner of python and pip, the root of the file system and the system's Python."""
         self._runner = runner
         self._root = root
         self._python = python
@@ -64,7 +64,7 @@ class RuntimeGateway:
 
     @staticmethod
     def digest(archive: WheelArchive, role: NodeRole) -> str:
-        """Return what names an environment: its Python and every wheel in it."""
+        """Return the SHA-256 (hex) over the Python version and all wheels of an environment."""
         return hashlib.sha256(f"{archive.python}\n{archive.requirements(role)}".encode()).hexdigest()
 
     def releases(self, link: str | Path) -> Releases:
@@ -72,12 +72,12 @@ class RuntimeGateway:
         return Releases(link, root=self._root)
 
     def digest_in_use(self, link: str | Path) -> str | None:
-        """Return the digest of the environment behind ``link``; an incomplete one counts as none."""
+        """Return the digest of the complete environment behind ``link``, or None."""
         place = self._place(link)
         return _stamp(place) if place.is_symlink() else None
 
     def look(self, link: str | Path, digest: str, *, release: str) -> RuntimeState:
-        """Look for the environment ``digest`` of ``release``."""
+        """Return the state of the environment ``digest`` of ``release``."""
         target = self._target(link, digest)
         return RuntimeState(
             complete=_stamp(target) == digest,
@@ -86,7 +86,7 @@ class RuntimeGateway:
         )
 
     def prepare(self, archive: WheelArchive, wheels: Path, *, link: str | Path, role: NodeRole) -> None:
-        """Make the environment of ``archive`` (the tar at ``wheels``) beside ``link``."""
+        """Create the environment of ``archive`` (the tar ``wheels``) beside ``link``."""
         digest = self.digest(archive, role)
         target = self._target(link, digest)
         make_directory(target.parent, mode=0o755)
@@ -96,7 +96,7 @@ class RuntimeGateway:
         write_atomic(target / _STAMP, f"{digest}\n".encode(), mode=0o644)
 
     def finish(self, link: str | Path, digest: str, *, release: str, switch: bool) -> None:
-        """Note the environment ``digest`` as that of ``release``, and with ``switch`` let ``link`` lead to it."""
+        """Record the environment ``digest`` for ``release``; with ``switch``, point ``link`` to it."""
         target = self._target(link, digest)
         self.releases(link).note_environment(release, target)
         if switch:
@@ -111,11 +111,11 @@ class RuntimeGateway:
         requirements = scratch / "requirements.txt"
         requirements.write_text(archive.requirements(role), encoding="ascii")
         python = str(target / "bin/python")
-        # the bundle's pip runs out of its wheel: making one by ensurepip would take longer than all the rest
+        # run pip from its wheel: ensurepip takes longer than all other steps
         pip = [python, str(_pip_of(archive, scratch) / "pip"), "--disable-pip-version-check", "--isolated", "install"]
         offline = ["--quiet", "--no-index", "--find-links", str(scratch), "--no-cache-dir", "--no-deps", "--no-compile"]
         pinned = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
-        # a service may not write into its own environment, and the playbook that makes a cluster is Ansible's first run
+        # services cannot write to their environment, and bytecode speeds up the first run of Ansible in init
         left_out = "/site-packages/ansible_test/|/tests?/"
         compile_all = ["-m", "compileall", "-q", "-j", "0", "-x", left_out, str(target / "lib")]
         try:
@@ -138,7 +138,7 @@ class RuntimeGateway:
 
 
 def install_runtime(params: Mapping[str, Any], check_mode: bool, *, gateway: RuntimeGateway | None = None) -> Result:
-    """Make the environment of the bundle's wheels for ``params['role']``, and use it unless the node is a member."""
+    """Create the environment for ``params['role']`` from the bundle, and use it unless the node is a member."""
     runtime = gateway or RuntimeGateway(SystemRunner())
     bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
     role, link = NodeRole(params["role"]), params["path"]
@@ -197,7 +197,7 @@ def _extract(archive: WheelArchive, source: Path, scratch: Path) -> None:
 
 
 def _stamp(environment: Path) -> str | None:
-    """Return the digest of an environment that is complete."""
+    """Return the digest of a complete environment, or None."""
     stamp = environment / _STAMP
     return stamp.read_text(encoding="ascii").strip() if stamp.is_file() else None
 
@@ -205,7 +205,7 @@ def _stamp(environment: Path) -> str | None:
 def _switch(link: Path, target: Path) -> None:
     if link.exists() and not link.is_symlink():
         raise ComponentError(
-            f"expected {link} to be absent or a link of ours, found a file or directory",
+            f"expected {link} to be absent or a link of this collection, found a file or directory",
             reason=Reason.RUNTIME_INSTALL_FAILED,
             hint=f"Move {link} away, then run prepare again.",
         )

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_services`: the services of this collection run from a prepared release, or go back to the one before.
+"""Module `node_services`: run the services of this collection from a prepared release, or from the previous one.
 
-Which environment a service runs from is in its command line: pip writes the environment's directory, not the link, into
-the first line of a program. So a run that was cut off between the link and the restart is continued by the next.
+The command line of a service has its environment: pip writes the directory of the environment, not the link, into the
+first line of a program. So the next run continues a run that was interrupted between the link and the restart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EVIDENCE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service of this collection; ``environment``: name of the directory that its process runs from, if it does."""
+    """A service of this collection; ``environment``: directory name of the environment of its process, or None."""
 
     name: str
     runs: bool
@@ -50,7 +50,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchPlan:
-    """What is to do: lead the link from ``before`` to ``wanted`` (directory names), restart these services."""
+    """With ``switch``, point the link from ``before`` to ``wanted`` (directory names); restart these services."""
 
     wanted: str
     before: str | None
@@ -59,14 +59,14 @@ class SwitchPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to do."""
+        """No changes."""
         return not self.switch and not self.restart
 
 
 def plan_switch(in_use: str | None, wanted: str, services: Sequence[Service]) -> SwitchPlan:
-    """Return what makes all services run from ``wanted``; pure.
+    """Return the plan to run all services from ``wanted``. Pure.
 
-    Where the link leads there already, a service that still runs from another one says what was in use before.
+    If the link already points to ``wanted``, ``before`` is the environment of a service that runs from another one.
     """
     behind = [one for one in services if one.environment not in (None, wanted)]
     earlier = in_use if in_use != wanted else next((one.environment for one in behind), None)
@@ -76,7 +76,7 @@ def plan_switch(in_use: str | None, wanted: str, services: Sequence[Service]) ->
 
 
 def fault_of(services: Sequence[Service], restarted: Sequence[str], wanted: str) -> str | None:
-    """Return what is wrong with the ``restarted`` services as a clause, None if all run from ``wanted``; pure."""
+    """Return the faults of the ``restarted`` services as text, or None if all run from ``wanted``. Pure."""
     found = {one.name: one for one in services}
     faults = []
     for name in restarted:
@@ -89,10 +89,10 @@ def fault_of(services: Sequence[Service], restarted: Sequence[str], wanted: str)
 
 
 class ServiceGateway:
-    """Reads and restarts the services, and switches the link; ``root`` replaces ``/`` in tests."""
+    """Read and restart the services, and switch the link; ``root`` replaces ``/`` in tests."""
 
     def __init__(self, runner: Runner, clock: Clock, *, runtime: str, root: Path = Path("/")) -> None:
-        """Keep the runner of systemctl, the clock and the link to the environment in use."""
+        """Set the runner of systemctl, the clock and the link to the environment in use."""
         self._runner = runner
         self._clock = clock
         self.root = root
@@ -100,7 +100,7 @@ class ServiceGateway:
         self._pattern = re.compile(rf"{re.escape(runtime)}-[0-9a-f]+(?=/)")
 
     def in_use(self) -> str | None:
-        """Return the name of the environment behind the link."""
+        """Return the directory name behind the link, or None."""
         return self._link.readlink().name if self._link.is_symlink() else None
 
     def services(self) -> tuple[Service, ...]:
@@ -110,17 +110,17 @@ class ServiceGateway:
         return tuple(self._service(row) for row in rows if row.get("Id") and row.get("Type") != "oneshot")
 
     def switch(self, environment: str) -> None:
-        """Let the link lead to ``environment``, by one rename."""
+        """Point the link to ``environment``, atomically."""
         place_link(self._link, environment)
 
     def restart(self, names: Sequence[str]) -> None:
-        """Restart the services and wait until systemd calls them ready; raises COMMAND_FAILED."""
+        """Restart the services and wait until they are ready; raises COMMAND_FAILED."""
         if names:
             self._runner.run(["systemctl", "reset-failed", *names], check=False)
             self._runner.run(["systemctl", "restart", *names], timeout_seconds=_RESTART_SECONDS)
 
     def fault(self, restarted: Sequence[str], wanted: str, *, seconds: float) -> str | None:
-        """Wait until the services run from ``wanted`` and stay, and evidence is accepted; return what is wrong."""
+        """Wait until the services run stably from ``wanted`` and evidence is accepted; return the fault or None."""
         deadline = self._clock.monotonic() + seconds
         before: tuple[Service, ...] = ()
         steady = self._clock.monotonic()
@@ -140,7 +140,7 @@ class ServiceGateway:
             self._clock.sleep(pause)
 
     def _evidence_fault(self) -> str | None:
-        """Let the node push fresh evidence; a unit whose conditions fail, or that is absent, is not started."""
+        """Push fresh evidence, unless its unit is absent or its conditions fail; return the fault or None."""
         try:
             known = self._runner.run(["systemctl", "cat", _REATTEST], check=False).returncode == 0
             if known:
@@ -169,7 +169,7 @@ class ServiceGateway:
 
 
 def run_services(params: Mapping[str, Any], check_mode: bool, *, gateway: ServiceGateway | None = None) -> Result:
-    """Let the services run from ``params['release']``; raises RELEASE_NOT_PREPARED and SERVICES_NOT_HEALTHY."""
+    """Run the services from ``params['release']``; raises RELEASE_NOT_PREPARED and SERVICES_NOT_HEALTHY."""
     services = gateway or ServiceGateway(SystemRunner(), SystemClock(), runtime=params["path"])
     release = str(params["release"])
     environment = Releases(params["path"], root=services.root).environment(release)
@@ -194,7 +194,7 @@ def run_services(params: Mapping[str, Any], check_mode: bool, *, gateway: Servic
 
 
 def _switch(plan: SwitchPlan, services: ServiceGateway, *, seconds: float) -> None:
-    """Do what ``plan`` says; where the services do not become healthy, go back and raise SERVICES_NOT_HEALTHY."""
+    """Apply ``plan``; if the services are not healthy, switch back and raise SERVICES_NOT_HEALTHY."""
     fault = _try(plan.wanted, plan.restart, services, seconds=seconds)
     if fault is None:
         return

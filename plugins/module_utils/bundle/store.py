@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle directory: its manifest, its stored files, and what is wrong with them."""
+"""Read and verify a bundle directory, unpack its files, and cache built parts."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _MACHINES = {"x86_64": Architecture.AMD64, "amd64": Architecture.AMD64, "aarch64
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle directory whose manifest was read; ``digest`` is the manifest's SHA-256 in hex."""
+    """A bundle directory and its manifest; ``digest`` is the manifest's SHA-256 in hex."""
 
     root: Path
     manifest: Manifest
     digest: str
 
     def path(self, blob: Blob) -> Path:
-        """Where ``blob`` is stored."""
+        """Return the path of ``blob``."""
         return self.root / blob.path
 
 
 def open_bundle(root: str | Path, *, expected_digest: str | None = None) -> Bundle:
-    """Read the manifest of the bundle at ``root``.
+    """Return the bundle at ``root``.
 
-    With ``expected_digest`` (hex) any other manifest raises BUNDLE_HASH_MISMATCH before it is parsed; an
-    absent one raises BUNDLE_INCOMPLETE, an unreadable one BUNDLE_MALFORMED.
+    Raises BUNDLE_INCOMPLETE if the manifest is absent, BUNDLE_HASH_MISMATCH if its SHA-256 is not
+    ``expected_digest`` (hex), and then BUNDLE_MALFORMED if it is invalid.
     """
     path = Path(root) / MANIFEST_NAME
     if not path.is_file():
@@ -65,15 +65,15 @@ def open_bundle(root: str | Path, *, expected_digest: str | None = None) -> Bund
         raise ComponentError(
             f"expected the manifest {path} with sha256 {expected_digest}, got {digest}",
             reason=Reason.BUNDLE_HASH_MISMATCH,
-            hint="This is another bundle than the one that the site delivers: run bundle and prepare again.",
+            hint="This is not the bundle of the site: run bundle and prepare again.",
         )
     return Bundle(Path(root), parse_manifest(data), digest)
 
 
 def verify_blobs(bundle: Bundle, blobs: Iterable[Blob]) -> None:
-    """Hold every stored file of ``blobs`` against the manifest; all findings in one error.
+    """Verify the size and SHA-256 of all ``blobs``; one error has all findings.
 
-    Raises BUNDLE_INCOMPLETE if files are absent, BUNDLE_HASH_MISMATCH if any differs.
+    Raises BUNDLE_INCOMPLETE if files are absent, BUNDLE_HASH_MISMATCH if files differ.
     """
     wanted = list(blobs)
     missing = [blob.path for blob in wanted if not bundle.path(blob).is_file()]
@@ -87,7 +87,7 @@ def verify_blobs(bundle: Bundle, blobs: Iterable[Blob]) -> None:
 
 
 def blob_fault(path: Path, blob: Blob) -> str | None:
-    """One sentence on how the file ``path`` differs from ``blob``, or None."""
+    """Return how the file ``path`` differs from ``blob``, or None."""
     size = path.stat().st_size
     if size != blob.size:
         return f"{path}: expected {blob.size} bytes, got {size}"
@@ -102,7 +102,7 @@ def sha256_of(path: Path) -> str:
 
 
 def this_architecture(machine: str | None = None) -> Architecture:
-    """Return the architecture of this machine (or of ``machine``, uname's word); raises BUNDLE_ARCH_MISMATCH."""
+    """Return the architecture of this machine (or of ``machine``, as in uname); raises BUNDLE_ARCH_MISMATCH."""
     name = machine or platform.machine()
     if name not in _MACHINES:
         raise ComponentError(
@@ -112,9 +112,9 @@ def this_architecture(machine: str | None = None) -> Architecture:
 
 
 def unpack_file(source: Path, entry: FileEntry, target: Path) -> None:
-    """Write the program ``entry`` from its stored file ``source`` as ``target``, whole or not at all.
+    """Write the program ``entry`` from its stored file ``source`` to ``target``, atomically.
 
-    What is written is hashed on the way (BUNDLE_HASH_MISMATCH).
+    Raises BUNDLE_HASH_MISMATCH if the content differs.
     """
     with _replacing(target) as fresh, fresh.open("wb") as sink:
         _copy_checked(source, entry, sink)
@@ -123,7 +123,7 @@ def unpack_file(source: Path, entry: FileEntry, target: Path) -> None:
 
 
 def compress_file(source: Path, target: Path) -> Mapping[str, Any]:
-    """Write ``source`` compressed: the same content is always the same bytes. Nothing is noted of it."""
+    """Write ``source`` compressed (gzip) and reproducible to ``target``; return no facts."""
     with (
         source.open("rb") as plain,
         target.open("wb") as raw,
@@ -134,7 +134,7 @@ def compress_file(source: Path, target: Path) -> Mapping[str, Any]:
 
 
 def put_file(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link of ``source`` by one rename, or a copy of it on another file system.
+    """Replace ``target`` atomically by a hard link to ``source``, or by a copy.
 
     A running program keeps its old file.
     """
@@ -152,7 +152,7 @@ def put_file(source: Path, target: Path) -> None:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Give a new file beside ``target``, which takes its place when the block has ended well."""
+    """Yield a temporary file beside ``target``, which replaces it when the block succeeds."""
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     os.close(descriptor)
@@ -164,7 +164,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Write one regular file out of ``tar``; the extraction filters of newer Pythons are not in Debian 12's."""
+    """Write one regular file from ``tar``; Python of Debian 12 has no extraction filters."""
     stream = tar.extractfile(member)
     if stream is None:
         raise ComponentError(f"expected a file, got {member.name}", reason=Reason.BUNDLE_HASH_MISMATCH)
@@ -194,18 +194,18 @@ def _copy_checked(source: Path, entry: FileEntry, sink: IO[bytes]) -> None:
         )
 
 
-# The admin's cache of built parts: each lies under the hash of what it was made from.
+# The cache of built parts on the admin's machine, by the hash of their inputs.
 #
-# A part is one file and one small JSON record beside it. The record is written last, so a part that was cut off
-# is simply absent; the file's own hash is in the record, so a damaged one is made again.
+# A part is one file and one JSON record. The record is written last, so an incomplete part counts as absent. The record
+# has the hash of the file, so a damaged part is built again.
 
 _RECORD = "part.json"
-_KEPT = 8  # of one name: four releases, each for two architectures
+_KEPT = 8  # for each name: four releases, each for two architectures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One cached file: its hash (hex), its size in bytes, and facts its maker noted."""
+    """One cached file: SHA-256 (hex), size in bytes, and facts from its maker."""
 
     path: Path
     sha256: str
@@ -217,11 +217,11 @@ class PartCache:
     """Parts below one directory, for example `~/.cache/attested-kubernetes`."""
 
     def __init__(self, root: Path) -> None:
-        """Keep the directory; it is made when the first part is."""
+        """Set the directory; it is created with the first part."""
         self.root = root
 
     def find(self, kind: str, key: str) -> Part | None:
-        """Return the part made from ``key``, or None if it is absent or damaged."""
+        """Return the part with ``key``, or None if it is absent or damaged."""
         record = self._folder(kind, key) / _RECORD
         try:
             noted = json.loads(record.read_bytes())
@@ -232,9 +232,9 @@ class PartCache:
             return None
 
     def make(self, kind: str, key: str, name: str, maker: Callable[[Path], Mapping[str, Any]]) -> Part:
-        """Let ``maker`` write the file ``name`` of a new part and return it; its facts go into the record.
+        """Return a new part: ``maker`` writes its file ``name`` and returns its facts.
 
-        Two runs at once make a part once; of parts with one name the newest few are kept.
+        A lock prevents concurrent builds of a part. The newest `_KEPT` parts of each name are kept.
         """
         folder = self._folder(kind, key)
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -274,12 +274,12 @@ def _prune(kind: Path, name: str) -> None:
 
 
 def key_of(**inputs: object) -> str:
-    """Return the hash of everything that a part is made from; values must be plain."""
+    """Return the SHA-256 (hex) over ``inputs``, which are JSON values."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def tree_digest(root: Path, names: tuple[str, ...]) -> str:
-    """Return one hash over the files ``names`` (files or directories) below ``root``, without compiled Python."""
+    """Return the SHA-256 (hex) over ``names`` (files or directories) below ``root``, without `__pycache__`."""
     digest = hashlib.sha256()
     for name in names:
         start = root / name

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which upgrades lead from the versions that the nodes run to a release of the table: pure, but for the last part.
+"""Plan the upgrades of nodes to a release of the table. Pure, except `run_info`.
 
-Two rules of Kubernetes decide. kubeadm upgrades a control plane by one minor version at a time and never downgrades.
+Kubernetes has two rules. kubeadm upgrades a control plane by one minor version at a time and never downgrades.
 A kubelet may be up to three minor versions older than the API server and is never newer, so a kubelet is upgraded
-once, at the end, however many minors the API servers cross (docs/adr/0070, docs/adr/0077).
+once, after all minor versions of the API servers (docs/adr/0070, docs/adr/0077).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from .versions import Release, Table
 
 KUBELET_SKEW = 3
-"""By how many minor versions a kubelet may be older than the API server."""
+"""How many minor versions a kubelet may be older than the API server."""
 CONTROL_PLANE_SKEW = 1
-"""By how many minor versions two control planes may differ."""
+"""How many minor versions two control planes may differ."""
 _ROLES = ("control-plane", "worker")
 _OLDEST_KUBELET = "a kubelet may be up to three minor versions older than the API server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningNode:
-    """One node and the version of its kubelet; ``api_version``: of the API server of a control plane, where known."""
+    """One node and the version of its kubelet; ``api_version``: version of its API server, if known."""
 
     name: str
     version: str
@@ -44,9 +44,9 @@ class RunningNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One upgrade of ``nodes``, which are either control planes or workers, to ``release``; ``why`` is its reason.
+    """One upgrade of ``nodes``, either control planes or workers, to ``release``; ``why`` is its reason.
 
-    ``kubelets``: their kubelets too, for which each node is drained. Those of control planes wait for the last release.
+    ``kubelets``: also upgrade their kubelets, which drains each node.
     """
 
     release: str
@@ -57,10 +57,10 @@ class Step:
 
 
 def upgrade_path(nodes: Sequence[RunningNode], wanted: str, table: Table) -> tuple[Step, ...]:
-    """Return the upgrades in their order, none where all nodes run ``wanted`` (a version, or a minor for its default).
+    """Return the upgrades in order, none if all nodes run ``wanted`` (a version, or a minor for its default).
 
     Raises RELEASE_UNKNOWN (``wanted``, a running version or a minor between them), RELEASE_DOWNGRADE, and RELEASE_SKEW
-    where the nodes are too far apart already.
+    if the versions of the nodes differ too much.
     """
     target = table.release_for(wanted).kubernetes
     _require_versions(nodes)
@@ -84,13 +84,13 @@ def upgrade_path(nodes: Sequence[RunningNode], wanted: str, table: Table) -> tup
 
 
 def _kubelet_steps(release: str, names: Sequence[str], planes: Mapping[str, str], why: str) -> list[Step]:
-    """Return the upgrades of kubelets alone, those of control planes first."""
+    """Return the upgrades of kubelets, those of control planes first."""
     parts = ([one for one in names if one in planes], [one for one in names if one not in planes])
     return [_step(release, one, workers=one is parts[1], kubelets=True, why=why) for one in parts if one]
 
 
 def _releases_on_the_way(planes: Mapping[str, str], target: str, table: Table) -> list[str]:
-    """Return the versions that the control planes take one after the other; raises RELEASE_UNKNOWN."""
+    """Return the releases of the control planes in order; raises RELEASE_UNKNOWN."""
     if not planes:
         return []
     oldest = min(planes.values(), key=version_key)
@@ -139,7 +139,7 @@ def _require_no_downgrade(nodes: Sequence[RunningNode], target: str) -> None:
 
 
 def _require_skew(planes: Mapping[str, str], kubelets: Mapping[str, str]) -> None:
-    """Raise RELEASE_SKEW with everything that is too far apart."""
+    """Raise RELEASE_SKEW with all versions that differ too much."""
     minors = {_minor(version) for version in planes.values()}
     if not minors:
         return
@@ -175,11 +175,11 @@ def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
-# What the module `release_info` does.
+# Module `release_info`.
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
-    """Return the table, which nodes run which release, and the upgrades to the wanted one or why there are none.
+    """Return the table, the nodes by release, and the upgrades to the wanted release or the refusal.
 
     Raises RELEASE_TABLE_MALFORMED.
     """

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of releases: which components belong to one Kubernetes version, where they are published, with which hash.
+"""The table of releases: the components of each Kubernetes version, their download URLs and hashes.
 
-The table is data: one file a minor and one for all components, in the directory `releases` of the role `bundle_builder`
-(docs/adr/0069). The Go modules that programs are built from are pinned once more by hash, in its directory `go`.
+The table has one file for each minor version and one for all components, in the directory `releases` of the role
+`bundle_builder` (docs/adr/0069). The Go modules of built programs are pinned by hash in its directory `go`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOUR = "1"
 FIRST_FETCH = "pinned at first fetch"
-"""Stands for a hash where none was read from the publisher."""
+"""The value for a hash that the publisher does not provide."""
 ARCHITECTURES = ("amd64", "arm64")
 COMPONENTS_FILE = "components.yml"
 
@@ -39,7 +39,7 @@ _PATCH = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
 class Component:
     """How one component is published: Go module, patterns of URL, checksum file and image.
 
-    Empty is a pattern of what is not published. ``folder``: where programs lie in the archive, unset its name.
+    A pattern is empty if there is no such file. ``folder``: directory in the archive, default: its name.
     """
 
     name: str
@@ -52,9 +52,9 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One Kubernetes version and the versions that are run with it.
+    """One Kubernetes version and the versions of its components.
 
-    ``hashes`` has SHA-256 in hex by component and architecture; a component without one has no row.
+    ``hashes`` has SHA-256 (hex) by component and architecture; the row of a hash at `FIRST_FETCH` is empty.
     """
 
     kubernetes: str
@@ -106,11 +106,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One program: the Go module directory it is built in, its package, and where a node has it.
+    """One program: its Go module directory, its package, and its path on a node.
 
-    ``package`` is empty for what is never built: only a bundle that brings it has it. ``install_path`` is empty for
-    what is only part of an image; ``control_plane_only`` says who needs it. ``network_plugin``: which one it belongs
-    to, so that only bundles with that one have it.
+    ``package`` is empty for a program that is only downloaded, ``install_path`` for a program that is only in an
+    image. ``control_plane_only``: workers do not need it. ``network_plugin``: only bundles with this network plugin
+    have it.
     """
 
     name: str
@@ -227,11 +227,11 @@ _VERSION_VARIABLES = {
     _CNI_MODULE: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
     "crictl": "sigs.k8s.io/cri-tools/pkg/version.Version",
 }
-"""Where a program has its version, by module."""
+"""The Go variable with the version of a program, by module."""
 
 
 def load_table(directory: Path) -> Table:
-    """Return the table in ``directory``; raises RELEASE_TABLE_MALFORMED for a file that cannot be one of it."""
+    """Return the table in ``directory``; raises RELEASE_TABLE_MALFORMED."""
     shared = _read(directory / COMPONENTS_FILE)
     groups = [_mapping(shared, group, directory / COMPONENTS_FILE) for group in ("kubernetes", "components")]
     components = {name: _component(name, row, directory) for group in groups for name, row in group.items()}
@@ -248,17 +248,17 @@ def load_table(directory: Path) -> Table:
 
 
 def is_version(text: str) -> bool:
-    """Say whether ``text`` is an exact version, such as 1.35.4."""
+    """Return whether ``text`` is an exact version, such as 1.35.4."""
     return _PATCH.fullmatch(text) is not None
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Return what versions of digits and dots are sorted by."""
+    """Return the sort key of a version of digits and dots."""
     return tuple(int(number) for number in version.split("."))
 
 
 def _releases_of(path: Path, components: Mapping[str, Component]) -> dict[str, Release]:
-    """Return the releases of the file of one minor, in the order of the file."""
+    """Return the releases in the file of one minor, in file order."""
     document = _read(path)
     shared = _mapping(document, "components", path)
     versions = {name: _version(row, path, name) for name, row in shared.items()}
@@ -286,7 +286,7 @@ def _version(row: object, path: Path, name: str) -> str:
 
 
 def _hashes(value: object, path: Path, name: str) -> Mapping[str, str]:
-    """Return the hashes of one row, none where it says that they are pinned at the first fetch."""
+    """Return the hashes of one row, none if its value is `FIRST_FETCH`."""
     if value == FIRST_FETCH:
         return {}
     if (
@@ -339,10 +339,10 @@ def source_for(name: str) -> Source:
 
 
 def require_part(part: str, brought: Collection[str]) -> None:
-    """Raise BUNDLE_INCOMPLETE for a program that is neither built nor brought."""
+    """Raise BUNDLE_INCOMPLETE for a program that is neither built nor downloaded."""
     if part not in brought and any(one.name == part and not one.package for one in SOURCES):
         raise ComponentError(
-            f"expected {part} from a publisher, it is not built",
+            f"expected {part} as a download, it is not built",
             reason=Reason.BUNDLE_INCOMPLETE,
             hint=f"Set attested_component_download, or name {part} in attested_component_sources.",
         )
@@ -359,13 +359,13 @@ def module_directory(source: Source, release: Release) -> str:
 
 
 def is_pinned(release: Release, modules: Path) -> bool:
-    """Say whether ``modules`` has the pinned Go modules of ``release``, so that a bundle of it can be made."""
+    """Return whether ``modules`` has all pinned Go modules to build a bundle of ``release``."""
     built = (source for source in SOURCES if source.package)
     return all((modules / module_directory(source, release) / "go.mod").is_file() for source in built)
 
 
 def require_pinned_sources(release: Release, modules: Path) -> None:
-    """Raise RELEASE_UNKNOWN where this collection has no pinned Go modules for ``release``."""
+    """Raise RELEASE_UNKNOWN if this collection has no pinned Go modules for ``release``."""
     if not is_pinned(release, modules):
         pinned = ", ".join(sorted(path.name.partition("-")[2] for path in modules.glob("kubernetes-*")))
         raise ComponentError(
@@ -375,7 +375,7 @@ def require_pinned_sources(release: Release, modules: Path) -> None:
 
 
 def linker_flags(source: Source, release: Release) -> str:
-    """Return what the Go linker is told: strip, and the version that the program prints."""
+    """Return the flags of the Go linker: strip symbols, and set the version of the program."""
     if source.module == "pause":
         return f"-s -w -X main.version={release.pause}"
     if variable := _VERSION_VARIABLES.get(source.module):

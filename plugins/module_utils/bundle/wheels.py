@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The wheels of a node: pinned dependencies by hash, and our own wheel built from the tree of this collection."""
+"""Collect the wheels of a node: dependencies pinned by hash, and the wheel of this collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..core.command import Runner
     from .store import Part, PartCache
 
-# what pyproject.toml puts into the wheel, and what decides how
+# the content of the wheel, and the files that configure its build
 _TREE = ("pyproject.toml", "LICENSE", "README.md", "meta", "playbooks", "plugins", "roles")
 _NODE = "requirements-node.txt"
 _CONTROL_PLANE = "requirements-control-plane.txt"
@@ -38,9 +38,9 @@ _PIP_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelCollector:
-    """Collects the wheels for one Python version and architecture.
+    """Collect the wheels for one Python version and architecture.
 
-    ``requirements`` holds the two pinned lists; ``tree`` is the root of the collection.
+    ``requirements`` has the two requirements files; ``tree`` is the root of the collection.
     """
 
     runner: Runner
@@ -51,7 +51,7 @@ class WheelCollector:
     architecture: Architecture
 
     def ensure(self) -> tuple[Part, bool]:
-        """Return the tar of all wheels and whether anything of it had to be made; its facts list the wheels."""
+        """Return the tar of all wheels, and False if it was cached; its facts list the wheels."""
         if part := self.find():
             return part, False
         fetched, own = self._dependencies(), self._own_wheel()
@@ -59,7 +59,7 @@ class WheelCollector:
         return self.cache.make("wheels", _joined(fetched, own), name, lambda target: _join(fetched, own, target)), True
 
     def find(self) -> Part | None:
-        """Return the tar of all wheels if it is in the cache."""
+        """Return the tar of all wheels from the cache, or None."""
         fetched = self.cache.find("dependencies", self._dependencies_key())
         own = self.cache.find("own", self._own_key())
         return self.cache.find("wheels", _joined(fetched, own)) if fetched and own else None
@@ -115,7 +115,7 @@ class WheelCollector:
         pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
         try:
             if not (home / "bin/hatchling").is_file():
-                # the interpreter that runs this may come without pip, and a build of its own for each wheel is slow
+                # this interpreter may have no pip, and an isolated build of each wheel is slow
                 self.runner.run([sys.executable, "-m", "venv", str(home)], timeout_seconds=_PIP_SECONDS)
                 self.runner.run([*pip, "install", _BACKEND], timeout_seconds=_PIP_SECONDS)
             self.runner.run([*pip, *words], timeout_seconds=_PIP_SECONDS)
@@ -127,7 +127,7 @@ class WheelCollector:
 
 
 def entries_of(part: Part) -> tuple[WheelEntry, ...]:
-    """Return the manifest's entries for a part made by `WheelCollector`."""
+    """Return the manifest entries of a part of `WheelCollector`."""
     return tuple(WheelEntry(**row) for row in part.facts["wheels"])
 
 
