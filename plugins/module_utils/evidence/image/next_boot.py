@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether what a machine boots next would be accepted: known before the reboot, where it can be known."""
+"""Predict before a reboot whether the policy accepts what a machine boots next."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _BY_A_LOADER = (PROGRAM_REGISTER, GRUB_REGISTER, KERNEL_REGISTER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextBoot:
-    """One thing that a machine may boot: an image, or a kernel's file with its initrd (SHA-256 of the files).
+    """One boot target of a machine: an image, or a kernel with its initrd (SHA-256 of the files).
 
-    The machine tells it of itself, so a reboot may depend on it and nothing more. ``files``: what else a boot loader
-    measures, by path. ``problem``: why it is not known what it will be measured as.
+    It is an unverified claim of the machine: use it only to decide about a reboot. ``files``: SHA-256 by path of other
+    files that a boot loader measures. ``problem``: why the measurements are unknown.
     """
 
     path: str
@@ -58,7 +58,7 @@ class NextBoot:
     problem: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as plain data, for the result of a module."""
+        """Return plain data for the result of a module; digests are hex."""
         told: dict[str, Any] = {
             "path": self.path,
             "kernel": self.kernel.hex(),
@@ -80,7 +80,7 @@ class NextBoot:
 
     @classmethod
     def of_mapping(cls, told: Mapping[str, Any]) -> NextBoot:
-        """Return what `to_mapping` told; raises `PolicyError` IMAGE_MALFORMED for anything else."""
+        """Return the inverse of `to_mapping`; raises `PolicyError` IMAGE_MALFORMED."""
         try:
             return cls._of(told)
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
@@ -112,7 +112,7 @@ class NextBoot:
 
 
 class Verdict(Enum):
-    """Whether the policy would accept the machine after its next boot."""
+    """The prediction of whether the policy accepts the machine after its next boot."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
@@ -121,9 +121,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A verdict, the profile that would accept the machine, and otherwise why none would, or why that is not known.
+    """A verdict with the name of the accepting profile, or with the reason for a refusal or an unknown result.
 
-    ``differences``: what deviates from each profile, where it can be computed.
+    ``differences``: deviations from each profile, if they can be computed.
     """
 
     verdict: Verdict
@@ -134,7 +134,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a machine proved in the boot that it is in: its registers, whose boot it is, and by which profile."""
+    """The verified facts of the current boot: registers, applicant, and accepting profile."""
 
     registers: Mapping[int, bytes] = field(default_factory=dict)
     applicant: Applicant | None = None
@@ -144,12 +144,12 @@ class Shown:
 def judge(found: NextBoot, profiles: Sequence[MeasurementProfile], *, now: datetime, shown: Shown) -> Judgement:
     """Return whether a profile in force at ``now`` would accept the machine after booting ``found``.
 
-    1. The first profile from which nothing deviates accepts it.
-    2. What cannot be computed is not known: the whole boot, or all that deviates from a profile.
+    1. The first profile without deviations accepts it.
+    2. The result is unknown if all deviations from a profile, or the whole boot, cannot be computed.
     3. Everything else is refused.
 
-    Looked at is what a boot moves and tells: registers, an image's own command line, its kernel's release, the files
-    of a boot loader. Firmware and keys are those of the boot that was ``shown``.
+    The comparison covers registers, the command line and kernel release of an image, and the files of a boot loader.
+    Firmware and keys are those of the boot that was ``shown``.
     """
     if found.problem:
         return Judgement(verdict=Verdict.UNKNOWN, why=f"{found.path}: {found.problem}")
@@ -175,7 +175,7 @@ def judge_next_boot(found: NextBoot, profiles: Sequence[MeasurementProfile], *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deviations:
-    """What of a boot will not be as a profile has it, and what of it cannot be computed."""
+    """The deviations of a boot from a profile, and the parts that cannot be computed."""
 
     wrong: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
@@ -192,17 +192,17 @@ def _deviations(found: NextBoot, profile: MeasurementProfile, now: datetime, sho
 
 
 def _limits(profile: MeasurementProfile, applicant: Applicant | None) -> str:
-    """Return for whom the profile counts if that is not the machine; empty where the machine is not known."""
+    """Return the limits of a profile that excludes the machine, else an empty text."""
     return "" if applicant is None or profile.counts_for(applicant) else f"counts for {profile.limits}"
 
 
 def _stays_with_images(found: NextBoot, shown: Shown) -> bool:
-    """Whether the machine runs an image now and boots one: then firmware notes the same of keys again, signer equal."""
+    """Return whether the machine boots an image now and next: an equal signer gives an equal PCR 7."""
     return found.image is not None and shown.profile is not None and shown.profile.loader is Loader.IMAGE
 
 
 def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
-    """Return why the profile accepts no machine at all, whatever it boots; empty if it may."""
+    """Return why the profile accepts no machine at all, or an empty text."""
     if profile.retired:
         return "retired"
     if profile.accepts_no_machine:
@@ -213,7 +213,7 @@ def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
 
 
 def _moved_otherwise(profile: MeasurementProfile, pcr: int, shown: Shown) -> list[str]:
-    """Return why what the machine showed in a register is not in the profile; empty if it is, or was not shown."""
+    """Return the deviation of a shown register from the profile; empty if there is none."""
     value, allowed = shown.registers.get(pcr), profile.registers.get(pcr)
     if value is None or allowed is None or value in {one.digest for one in allowed}:
         return []
@@ -221,7 +221,7 @@ def _moved_otherwise(profile: MeasurementProfile, pcr: int, shown: Shown) -> lis
 
 
 def _of_image(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
-    """Return what would deviate; whether systemd runs in the initrd is not in the image, so either way is right."""
+    """Return the deviations, with or without systemd in the initrd: the image does not show which."""
     held = [pcr for pcr in _MOVED if pcr in profile.registers]
     tried = (_image(image, profile, held, phases) for phases in (PHASES, INITRD_PHASES))
     moved = min(tried, key=lambda one: len(one.wrong))
@@ -230,7 +230,7 @@ def _of_image(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
 
 
 def _of_loader(found: NextBoot, profile: MeasurementProfile) -> _Deviations:
-    """Return which files no machine of the profile booted: what a boot loader makes of them cannot be computed."""
+    """Return the files without reference event: registers of a boot loader cannot be computed."""
     held = [pcr for pcr in _BY_A_LOADER if pcr in profile.registers]
     known = {event.digest for event in profile.reference_events if event.pcr in held}
     files = {"kernel": found.kernel, "initrd": found.initrd} if KERNEL_REGISTER in held else {}
@@ -241,9 +241,9 @@ def _of_loader(found: NextBoot, profile: MeasurementProfile) -> _Deviations:
 
 
 def _asserted(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
-    """Return what is asserted of command line and kernel and would not hold: facts as a log would prove them.
+    """Return failing assertions of command line and kernel, from the facts that an event log would prove.
 
-    An image without a command line of its own gets one from whoever starts it, which is not known here.
+    An image without a command line gets one from the firmware or boot loader, which is unknown here.
     """
     assertions = profile.assertions
     missing: dict[int, str] = {}
@@ -276,10 +276,10 @@ def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], pha
     return found
 
 
-# What a machine would boot next, as it lies on its disks: unified kernel images, and the newest kernel in /boot.
+# The boot targets on the disks of a machine: unified kernel images, and the newest kernel in /boot.
 
 IMAGE_FOLDERS = ("boot/efi/EFI/Linux", "boot/EFI/Linux", "efi/EFI/Linux")
-"""Where Boot Loader Specification (UAPI.1) type 2 entries lie, below the places at which the ESP is mounted."""
+"""Directories of Boot Loader Specification (UAPI.1) type 2 entries, at the mount points of the ESP."""
 
 MAX_IMAGES = 16
 
@@ -288,9 +288,9 @@ _NUMBER = re.compile(r"\d+")
 
 
 def find_next_boots(root: str | Path = "/") -> tuple[NextBoot, ...]:
-    """Return what lies ready to be booted below ``root``: every image, and the newest kernel with its initrd.
+    """Return the boot targets below ``root``: all images, and the newest kernel with its initrd.
 
-    An image that cannot be read is in it with the reason as its problem. Reads only; raises `OSError` for a folder.
+    For an unreadable file, ``problem`` has the reason. Changes nothing; raises `OSError` for a directory.
     """
     base = Path(root)
     return (*_images(base), *_kernel(base / _BOOT))
@@ -323,7 +323,7 @@ def _whole(path: Path) -> bytes:
 
 
 def digest_of(path: Path) -> bytes:
-    """Return SHA-256 of a file; raises `PolicyError` IMAGE_MALFORMED for one that is too large to be booted."""
+    """Return the SHA-256 of a file; raises `PolicyError` IMAGE_MALFORMED above `MAX_IMAGE_BYTES`."""
     _require_size(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""EFI programs (PE/COFF): their sections, and the digest that firmware measures.
+"""Parse EFI programs (PE/COFF): sections, and the digest that firmware measures.
 
-The digest leaves out the checksum and the signature with its place in the header (Windows Authenticode Portable
-Executable Signature Format 1.0; TCG PC Client Platform Firmware Profile 1.05, 3.3.4.4), so signing changes nothing.
-Strict and bounded: every offset is checked against the file.
+The digest excludes the checksum, the signature and its entry in the header (Windows Authenticode Portable Executable
+Signature Format 1.0; TCG PC Client Platform Firmware Profile 1.05, 3.3.4.4), so signing does not change it. The parser
+is strict: it checks every offset against the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_IMAGE_BYTES = 1 << 30
-"""Unified kernel images with all firmware files have some 200 MiB."""
+"""Unified kernel images with all firmware files have about 200 MiB."""
 
 _MAX_SECTIONS = 96
 _SECTION_BYTES = 40
@@ -45,9 +45,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Where another section has room behind those of a program: the first free address, and the step of addresses.
+    """The place for another section of a program: the first free address, and the alignment of addresses.
 
-    The step is a page at least, so that an image in memory lies as its parts do.
+    The alignment is at least one page (4096 bytes).
     """
 
     address: int
@@ -65,7 +65,7 @@ class _Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Where things are: the checksum, the entry that names the signature, the headers' end, the signature's size."""
+    """Offsets and sizes in bytes: checksum, directory entry of the signature, headers, signature."""
 
     checksum_at: int
     certificate_entry_at: int
@@ -77,7 +77,7 @@ class _Layout:
 def parse_program(data: bytes) -> Program:
     """Return the program in ``data``; raises `PolicyError` IMAGE_MALFORMED, also for a section that occurs twice."""
     layout = _layout(data)
-    digest = _digest(data, layout)  # first: what overlaps is refused before it is copied
+    digest = _digest(data, layout)  # first: refuses overlapping sections before they are copied
     sections: dict[str, bytes] = {}
     for one in layout.sections:
         if one.name in sections:
@@ -87,7 +87,7 @@ def parse_program(data: bytes) -> Program:
 
 
 def room_behind(data: bytes) -> Room:
-    """Return where a section may be added to the program in ``data``; raises `PolicyError` IMAGE_MALFORMED."""
+    """Return the place for another section of the program in ``data``; raises `PolicyError` IMAGE_MALFORMED."""
     layout, header = _layout(data), _number(data, 0x3C, 4) + 24
     wide = _number(data, header, 2) == _WIDE
     base, step = (
@@ -99,9 +99,9 @@ def room_behind(data: bytes) -> Room:
 
 
 def without_time(data: bytes) -> bytes:
-    """Return the program without the time of its making and its checksum, which firmware does not read.
+    """Return the program with zero timestamp and checksum, which firmware ignores, for reproducible bytes.
 
-    So equal parts make equal bytes. It is filled up to where a signature may begin, so signing leaves its digest.
+    The program is padded to the alignment of signatures, so signing does not change its digest.
     """
     layout, header = _layout(data), _number(data, 0x3C, 4)
     cleaned = bytearray(data)
@@ -111,9 +111,9 @@ def without_time(data: bytes) -> bytes:
 
 
 def signature_of(data: bytes) -> bytes:
-    """Return the signatures of the program as they stand behind it, empty without any; raises IMAGE_MALFORMED.
+    """Return the signatures at the end of the program, empty without any; raises IMAGE_MALFORMED.
 
-    Nothing here verifies them.
+    The signatures are not verified.
     """
     return data[len(data) - _layout(data).certificates_size :]
 
@@ -180,7 +180,7 @@ def _malformed(expected: str, got: str) -> PolicyError:
     return PolicyError(f"expected {expected} in the image, got {got}", reason=Reason.IMAGE_MALFORMED)
 
 
-# A unified kernel image (UAPI.5): the program, the kernel in it, and the digests of its measured sections.
+# A unified kernel image (UAPI.5): digests of the program, of its kernel, and of its measured sections.
 
 _STUB_NAMES = ("systemd", "systemd-stub")
 _VERSION_COLUMN = 4
@@ -189,10 +189,10 @@ _MAX_TEXT = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelImage:
-    """What of an image is measured: ``program`` and ``kernel`` are digests of EFI programs, ``sections`` of contents.
+    """The measured parts of an image: digests of ``program``, ``kernel`` and of the contents of ``sections``.
 
-    ``stub`` is systemd-stub's version as the image's own .sbat says, 0 where it does not; ``command_line`` and
-    ``release`` are the texts of .cmdline and .uname.
+    ``stub`` is the version of systemd-stub in .sbat, 0 if unknown; ``command_line`` and ``release`` are the texts of
+    .cmdline and .uname.
     """
 
     program: bytes
@@ -204,7 +204,7 @@ class KernelImage:
 
 
 def read_image(data: bytes) -> KernelImage:
-    """Return the image in ``data``; raises `PolicyError` IMAGE_MALFORMED, also for a program without a kernel in it."""
+    """Return the image in ``data``; raises `PolicyError` IMAGE_MALFORMED, also for a program without kernel."""
     program = parse_program(data)
     if ".linux" not in program.sections:
         held = ", ".join(sorted(program.sections))

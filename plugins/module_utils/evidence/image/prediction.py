@@ -1,13 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine's registers will hold after it boots a unified kernel image: computed ahead, without a boot.
+"""Compute the registers of a machine after it boots a unified kernel image, without a boot.
 
-PCR 4: firmware says that it starts a boot option, a separator, each program that it starts; the kernel inside, unless
-Secure Boot is on and systemd-stub 252, or 257 and later, starts it itself. PCR 9: the kernel's load options, then the
-initrd as the kernel receives it. PCR 11: name and content of each section that the stub knows, then systemd's phases.
-What was never recorded is not computed but refused (PREDICTION_INCOMPLETE): stubs 252 and 257 were recorded; of others
-from 254 on the sections are those that systemd documents.
+PCR 4: the start of a boot option, a separator, the image, and its kernel. The kernel is not measured if Secure Boot is
+on and systemd-stub 252, or 257 and later, starts it. PCR 9: the kernel's load options, then the initrd as the kernel
+receives it. PCR 11: name and content of each section that the stub measures, then systemd's phases. Unrecorded boots
+raise PREDICTION_INCOMPLETE: stubs 252 and 257 were recorded; for others from 254 on, the sections are those that
+systemd documents.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .pe import KernelImage
 
 PHASES = ("sysinit", "ready")
-"""What systemd extends into PCR 11 until a node joins; with systemd in the initrd two more come first."""
+"""The phases that systemd extends into PCR 11 until a node joins; systemd in the initrd adds two before."""
 
 INITRD_PHASES = ("enter-initrd", "leave-initrd", *PHASES)
 
@@ -55,7 +55,7 @@ _INTO_INITRD = (".initrd", ".osrel", ".ucode", ".profile", ".pcrpkey")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The values that were computed, the events that lead to them, and why a register is missing."""
+    """The computed values and events, and the reason for each missing register."""
 
     registers: Mapping[int, bytes]
     events: tuple[MeasuredEvent, ...]
@@ -70,10 +70,10 @@ def predict(
     phases: Sequence[str] = PHASES,
     reference: Sequence[MeasuredEvent] = (),
 ) -> Prediction:
-    """Return what PCR 4, 9 and 11 will hold when firmware starts ``image`` itself.
+    """Return the values of PCR 4, 9 and 11 after firmware starts ``image`` directly.
 
-    ``command_line`` replaces the image's own; ``reference``: the events of a machine of the same kind, from which the
-    initrd's event is taken where stub and initrd are the same.
+    ``command_line`` replaces the image's own. ``reference``: events of a machine of the same kind, which give the event
+    of the initrd if stub and initrd are the same.
     """
     missing: dict[int, str] = {}
     events = _programs(image, secure_boot=secure_boot, missing=missing)
@@ -93,11 +93,11 @@ def predict(
 
 
 def predict_profile(base: MeasurementProfile, name: str, prediction: Prediction, *, label: str) -> MeasurementProfile:
-    """Return ``base`` with the computed registers in place of its own, for machines that will boot the image.
+    """Return the profile ``base`` with the computed registers, for machines that will boot the image.
 
-    Registers that no image moves (firmware, keys) stay as they are, and so do assertions. A base whose machines boot
-    another way gives what firmware measured before it starts anything. Raises `PolicyError` PREDICTION_INCOMPLETE for a
-    register that the profile holds and that could not be computed.
+    Other registers (firmware, keys) and assertions are unchanged. A base with another boot path contributes only what
+    firmware measures before it starts a program. Raises `PolicyError` PREDICTION_INCOMPLETE if a register of the
+    profile cannot be computed.
     """
     if base.loader is not None and base.loader is not Loader.IMAGE:
         base = _before_a_program(base)
@@ -119,17 +119,17 @@ def predict_profile(base: MeasurementProfile, name: str, prediction: Prediction,
     )
 
 
-# From another boot path (GRUB, or a kernel alone) to an image: what firmware measured before it started the loader.
+# From another boot path (GRUB, or a kernel) to an image: the measurements before firmware starts the loader.
 
 _UNMOVED = {FIRMWARE_REGISTER, SECURE_BOOT_REGISTER}
 _REPLACED = {PROGRAM_REGISTER, GRUB_REGISTER, KERNEL_REGISTER}
 
 
 def _before_a_program(base: MeasurementProfile) -> MeasurementProfile:
-    """Return what of ``base`` holds for any program that firmware starts: PCR 0, and PCR 7 up to its separator.
+    """Return the part of ``base`` that holds for any program: PCR 0, and PCR 7 up to its separator.
 
-    Behind the separator firmware and shim note who signed what they start. Firmware notes it of the image too where
-    Secure Boot is on, and no log says as what.
+    After the separator, firmware and shim measure the signers of programs. With Secure Boot on, firmware measures the
+    signer of the image too, and its event is unknown; raises PREDICTION_INCOMPLETE.
     """
     if SECURE_BOOT_REGISTER not in base.registers:
         raise _incomplete(base.name, f"PCR {SECURE_BOOT_REGISTER} (the profile does not hold it)")
@@ -142,7 +142,7 @@ def _before_a_program(base: MeasurementProfile) -> MeasurementProfile:
         raise _incomplete(base.name, "sbatMinimum (firmware starts the image without shim)")
     moved = sorted(set(base.registers) - _UNMOVED - _REPLACED)
     if moved:
-        raise _incomplete(base.name, f"PCR {', '.join(map(str, moved))} (not recorded behind another boot path)")
+        raise _incomplete(base.name, f"PCR {', '.join(map(str, moved))} (not recorded for another boot path)")
     events = [event for event in base.reference_events if event.pcr == SECURE_BOOT_REGISTER]
     allowed = {value.digest for value in base.registers[SECURE_BOOT_REGISTER]}
     separator = hashlib.sha256(_SEPARATOR).digest()
@@ -171,7 +171,7 @@ def _incomplete(name: str, lacking: str) -> PolicyError:
 def image_events(
     image: KernelImage, phases: Sequence[str], missing: dict[int, str] | None = None
 ) -> list[MeasuredEvent]:
-    """Return the events of PCR 11; a stub whose sections nobody compared with a boot is noted in ``missing``."""
+    """Return the events of PCR 11; for an unknown stub, add the reason to ``missing``."""
     known = image.stub == _LEARNED_STUB or image.stub >= _FULL_STUB
     if not known and missing is not None:
         missing[IMAGE_REGISTER] = (
@@ -202,13 +202,13 @@ def _programs(image: KernelImage, *, secure_boot: bool, missing: dict[int, str])
         events.append(MeasuredEvent(pcr=PROGRAM_REGISTER, digest=image.kernel, text="the kernel in the image"))
     elif image.stub != _LEARNED_STUB and image.stub < _INNER_KERNEL_STUB:
         missing[PROGRAM_REGISTER] = (
-            f"nobody saw how systemd-stub {image.stub or 'of unknown version'} starts its kernel under Secure Boot"
+            f"no record of how systemd-stub {image.stub or 'of unknown version'} starts its kernel under Secure Boot"
         )
     return events
 
 
 def _initrd(image: KernelImage, reference: Sequence[MeasuredEvent]) -> bytes | None:
-    """Return the digest of the initrd as the kernel receives it, or None where that is not known."""
+    """Return the digest of the initrd as the kernel receives it, or None if unknown."""
     own = image.sections.get(".initrd")
     if own is not None and image.stub == _UNCHANGED_INITRD_STUB:
         return own
@@ -219,7 +219,7 @@ def _initrd(image: KernelImage, reference: Sequence[MeasuredEvent]) -> bytes | N
 
 
 def _booted_sections(reference: Sequence[MeasuredEvent]) -> dict[str, bytes]:
-    """Return the sections that the machine of ``reference`` booted: a name's event stands before its content's."""
+    """Return the digests of booted sections by name; the event of a name is followed by that of its content."""
     names = {hashlib.sha256(f"{name}\0".encode()).digest(): name for name in kinds.SECTIONS}
     digests = [event.digest for event in reference if event.pcr == IMAGE_REGISTER]
     return {names[name]: content for name, content in zip(digests[::2], digests[1::2], strict=False) if name in names}
