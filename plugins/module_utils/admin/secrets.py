@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The secrets of a site: made once, encrypted by Ansible Vault, opened only in memory of the admin's machine.
+"""The secrets of a site: created once, encrypted with Ansible Vault, decrypted only in memory.
 
-`plan` decides from what lies in the site; `apply` writes the missing files, the public one last, so that a
-break leaves either a complete set or a set that says it is incomplete.
+`plan` compares the files of the site; `apply` writes the missing ones, the public file last, so an interrupted run is
+detected as incomplete.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 
 _FIRMWARE_KEY_BITS = 2048
-"""What every firmware takes."""
+"""The key size in bits that all firmware supports."""
 _BACKDATED = timedelta(days=1)
 _LIFE = timedelta(days=36500)
-"""Firmware does not look at it."""
+"""Firmware does not verify the validity period."""
 
 
 class Vault(Protocol):
-    """Encrypts and decrypts with the admin's vault password; the Ansible side gives one."""
+    """Encrypt and decrypt with the admin's vault password; the action plugins implement it."""
 
     def encrypt(self, data: bytes) -> bytes:
         """Return ``data`` encrypted, as text that Ansible Vault reads."""
 
     def decrypt(self, data: bytes) -> bytes:
-        """Return the clear bytes; raises SITE_VAULT where the password is absent or wrong."""
+        """Return the decrypted bytes; raises SITE_VAULT if the password is absent or wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A master secret that comes from elsewhere; an empty ``measurement_salt`` has a new one made."""
+    """An existing master secret; a new salt is generated if ``measurement_salt`` is empty."""
 
     master: MasterSecret = field(repr=False)
     measurement_salt: bytes = b""
@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretsPlan:
-    """The files that are there and the files that are missing, in writing order; ``origin`` is used for the latter."""
+    """The present and the missing files, in order of writing; ``origin``: source of the master secret."""
 
     present: tuple[Path, ...]
     missing: tuple[Path, ...]
@@ -66,10 +66,10 @@ class SecretsPlan:
 
 
 def plan(site: Site, origin: Origin | None = None) -> SecretsPlan:
-    """Decide what to make: all or nothing; raises SITE_SECRETS_INCOMPLETE for a partial set.
+    """Return which files to create: all or none; raises SITE_SECRETS_INCOMPLETE for a partial set.
 
-    With an ``origin`` the master secret alone may be missing, and is put back. It must be that of the cluster whose
-    public facts are there (CLUSTER_ID_MISMATCH).
+    With ``origin``, only the master secret may be missing, and is restored. Raises CLUSTER_ID_MISMATCH if it is not the
+    master secret of the existing cluster file.
     """
     files = (site.master_secret, site.join_ca_key, site.policy_key, site.cluster_file)
     present = tuple(path for path in files if path.exists())
@@ -86,7 +86,7 @@ def plan(site: Site, origin: Origin | None = None) -> SecretsPlan:
 
 
 def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Clock, random: Random) -> ClusterFile:
-    """Make what ``wanted`` lists and return the public facts."""
+    """Write the missing files of ``wanted`` and return the public facts."""
     if not wanted.missing:
         return read_cluster_file(site.cluster_file)
     origin = wanted.origin
@@ -111,9 +111,9 @@ def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Cl
 
 
 def plan_boot_key(site: Site) -> tuple[Path, ...]:
-    """Return which files of the key for Secure Boot are to be made: both or none.
+    """Return the files of the Secure Boot key to create: both or none.
 
-    Raises `SiteError` SITE_SECRETS_INCOMPLETE where one of them is gone: another key is in no firmware.
+    Raises `SiteError` SITE_SECRETS_INCOMPLETE if one of them is missing: firmware would not have a new key.
     """
     files = (site.secure_boot_key, site.secure_boot_certificate)
     missing = tuple(path for path in files if not path.exists())
@@ -126,7 +126,7 @@ def plan_boot_key(site: Site) -> tuple[Path, ...]:
 
 
 def make_boot_key(site: Site, *, name: str, vault: Vault, clock: Clock) -> None:
-    """Make the key that signs images of the cluster called ``name``, and its certificate, the public one last."""
+    """Create the key that signs images of the cluster ``name``, then its certificate."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=_FIRMWARE_KEY_BITS)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name[:40]} Secure Boot")])
     start = clock.now() - _BACKDATED
@@ -143,7 +143,7 @@ def make_boot_key(site: Site, *, name: str, vault: Vault, clock: Clock) -> None:
 
 
 def load(site: Site, vault: Vault) -> KeyBundle:
-    """Open the secrets and check that they belong to cluster.yml; raises CLUSTER_ID_MISMATCH where they do not."""
+    """Return the decrypted secrets; raises CLUSTER_ID_MISMATCH if they do not match cluster.yml."""
     if plan(site).missing:
         raise SiteError(f"expected secrets in {site.secrets}, found none", reason=Reason.SITE_SECRETS_INCOMPLETE)
     public = read_cluster_file(site.cluster_file)

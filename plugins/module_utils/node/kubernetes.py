@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_kubernetes`: Kubernetes of a member from a prepared release, or back to what the node ran before.
+"""Module `node_kubernetes`: upgrade Kubernetes on a member from a prepared release, or roll back on failure.
 
 The order is kubeadm's ("Upgrading kubeadm clusters"): `kubeadm upgrade apply` on the first control plane and
-`kubeadm upgrade node` on every other node, then the Pods are drained, then the kubelet is replaced. What the node had
-before lies in `upgrade/` of kubeadm's state until the kubelet of the new release is healthy. A run that was cut off is
-done again by the next, since each of the commands may run twice. What is to do is decided in `upgrade_plan.py`.
+`kubeadm upgrade node` on all other nodes, then the drain, then the new kubelet. The directory `upgrade/` in kubeadm's
+state has the previous files until the new kubelet is healthy. The next run repeats an interrupted one: each
+command may run twice. `upgrade_plan.py` plans the changes.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ _API_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _KUBEADM = "/usr/local/bin/kubeadm"
 _API_SERVER = "kube-apiserver"
 _NOT_IN_A_STEP = ("addon",)
-"""Phases of `kubeadm upgrade` for what runs on other nodes too: their images are those of the last release."""
+"""Phases of `kubeadm upgrade` that a step skips: add-ons run on all nodes, with images of the last release."""
 
 
 class Before:
-    """What the node ran before an upgrade, kept beside kubeadm's state until the upgrade has ended."""
+    """A backup of files and programs, in kubeadm's state until the upgrade ends."""
 
     def __init__(self, paths: KubernetesPaths) -> None:
-        """Keep where it lies."""
+        """Set the directories."""
         self._root = paths.root
         self.directory = paths.state / "upgrade"
         self._record = self.directory / "begun.json"
 
     @property
     def exists(self) -> bool:
-        """Say whether an upgrade has begun and not ended."""
+        """Return whether an upgrade has begun and not ended."""
         return self._record.exists()
 
     def read(self) -> dict[str, Any]:
-        """Return ``release``, ``version`` and ``api_version`` of before, the ``target``, and how far kubeadm is.
+        """Return the previous ``release``, ``version``, ``api_version``, and ``target``, ``command``, ``configured``.
 
         Raises NODE_JOURNAL_MALFORMED.
         """
@@ -88,7 +88,7 @@ class Before:
             ) from error
 
     def keep(self, files: Iterable[Path], programs: Iterable[Path], *, release: str | None, plan: UpgradePlan) -> None:
-        """Keep ``files`` and ``programs`` as they are now; what an earlier, unfinished upgrade has kept stays."""
+        """Back up ``files`` and ``programs``, unless an earlier upgrade has not ended; write the record."""
         kept: dict[str, Any] = {"release": release, "version": plan.before, "api_version": plan.api_before}
         kept |= {"command": plan.command, "configured": ""}
         if self.exists:
@@ -108,11 +108,11 @@ class Before:
         self._write(kept | {"target": plan.version})
 
     def note_configured(self, version: str) -> None:
-        """Note that kubeadm's command was done for ``version``."""
+        """Record that kubeadm's command has succeeded for ``version``."""
         self._write(self.read() | {"command": "", "configured": version})
 
     def put_back(self, files: Iterable[Path]) -> set[str]:
-        """Make ``files`` what they were; one that was not there goes. Return those that were changed by this."""
+        """Restore ``files``; remove a file that was absent before. Return the paths of changed files."""
         changed = set()
         for path in files:
             kept = self._kept(path)
@@ -125,7 +125,7 @@ class Before:
         return {f"/{path.relative_to(self._root)}" for path in changed}
 
     def forget(self) -> None:
-        """Remove it all."""
+        """Remove the backup."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _write(self, record: Mapping[str, Any]) -> None:
@@ -139,11 +139,11 @@ class Pods(Protocol):
     """The static Pods of a control plane."""
 
     def is_healthy(self, component: str) -> bool:
-        """Say whether the component answers that it is healthy."""
+        """Return whether the component reports that it is healthy."""
 
 
 class KubernetesGateway:
-    """Kubernetes of this machine; ``releases`` lie beside the environment in use."""
+    """Kubernetes on this machine; ``releases`` are beside the environment in use."""
 
     def __init__(
         self,
@@ -155,9 +155,9 @@ class KubernetesGateway:
         reader: NodeReader | None = None,
         without: Collection[str] = (),
     ) -> None:
-        """Keep the machine, its releases, its Node, and on a control plane its static Pods.
+        """Set the machine, its releases, its Node, and on a control plane its static Pods.
 
-        ``without``: programs that the machine does not take from a release.
+        ``without``: install paths that the machine leaves out.
         """
         self.machine = machine
         self._without = without
@@ -175,11 +175,11 @@ class KubernetesGateway:
         self._manifests = tuple(machine.paths.kubernetes / "manifests" / f"{name}.yaml" for name in STATIC_PODS)
 
     def version_of(self, release: str, step: str = "") -> str:
-        """Return the version of the kubeadm of ``release``, or of that of its ``step``; raises RELEASE_NOT_PREPARED."""
+        """Return the version of kubeadm in ``release``, or in its ``step``; raises RELEASE_NOT_PREPARED."""
         return self._version(self._kubeadm(release, step), "version", "--output=short")
 
     def observe(self, release: str, images: Sequence[Mapping[str, Any]]) -> Observed:
-        """Compare the node with ``release``; raises KUBECTL_FAILED, IMAGE_PINS_MALFORMED."""
+        """Return the state of the node compared with ``release``; raises KUBECTL_FAILED, IMAGE_PINS_MALFORMED."""
         begun = self._before.read() if self._before.exists else {}
         return Observed(
             version=begun.get("version") or self._version("kubelet", "--version"),
@@ -197,7 +197,7 @@ class KubernetesGateway:
         )
 
     def keep(self, plan: UpgradePlan, release: str) -> None:
-        """Keep what the node runs now."""
+        """Back up what the node runs now."""
         self._before.keep(
             (*self._configuration, *self._manifests),
             (self._place(path) for path in self._files(release)),
@@ -208,10 +208,10 @@ class KubernetesGateway:
     def configure(
         self, plan: UpgradePlan, release: str, images: Sequence[Mapping[str, Any]], *, seconds: float
     ) -> None:
-        """Let kubeadm upgrade the static Pods and the kubelet's configuration; raises KUBERNETES_NOT_HEALTHY.
+        """Upgrade static Pods and kubelet configuration with kubeadm; raises KUBERNETES_NOT_HEALTHY.
 
-        Where that fails, everything but etcd is put back: kubeadm itself puts etcd back, its data included. A step ends
-        here: what the next release puts back is this one.
+        After a failure, all files except etcd's manifest are restored: kubeadm itself restores etcd with its data. A
+        step ends here and removes the backup, so the next upgrade rolls back to this step.
         """
         try:
             if images:
@@ -227,7 +227,7 @@ class KubernetesGateway:
             self._end()
 
     def replace_kubelet(self, plan: UpgradePlan, release: str, *, seconds: float) -> None:
-        """Install the programs and restart the kubelet; raises KUBERNETES_NOT_HEALTHY, after they were put back."""
+        """Install the programs and restart the kubelet; on failure restore them and raise KUBERNETES_NOT_HEALTHY."""
         try:
             for path in plan.programs:
                 put_file(self._own(release, path.lstrip("/")), self._place(path.lstrip("/")))
@@ -256,7 +256,7 @@ class KubernetesGateway:
             )
 
     def _kubeadm_configuration(self, plan: UpgradePlan) -> bytes:
-        """Return what kubeadm is told. All images are on the node: `prepare` has brought them."""
+        """Return the UpgradeConfiguration (JSON). kubeadm pulls no image: `prepare` has imported all of them."""
         told: dict[str, Any] = {"certificateRenewal": False, "imagePullPolicy": "Never"}
         if self._pods:
             told["patches"] = {"directory": str(patches_directory(self.machine.paths))}
@@ -290,15 +290,15 @@ class KubernetesGateway:
         raise KubeadmError(f"{error.message}; {back}", reason=Reason.KUBERNETES_NOT_HEALTHY) from error
 
     def _end(self) -> None:
-        """Remove what was kept, and kubeadm's copies of manifests and of etcd's data."""
+        """Remove the backup, and kubeadm's copies of manifests and of etcd's data."""
         self._before.forget()
         shutil.rmtree(self.machine.paths.kubernetes / "tmp", ignore_errors=True)
 
     def _restart_kubelet(self, version: str, seconds: float) -> None:
-        """Restart the kubelet and wait until it has reported ``version`` and Ready since then.
+        """Restart the kubelet and wait until it reports ``version`` and Ready after the restart.
 
-        The API writes whole seconds, and a kubelet may report half a second after its start and then, if nothing
-        changes, not for minutes: the restart waits for the next second.
+        The API has timestamps in whole seconds, and the next report of a kubelet may be minutes after the first one.
+        So the restart waits for the next second.
         """
         before = self.machine.clock.now()
         self.machine.clock.sleep(1 - before.microsecond / 1_000_000)
@@ -307,7 +307,7 @@ class KubernetesGateway:
         self._require_node(version, seconds, since=since)
 
     def _require_node(self, version: str, seconds: float, *, since: str = "") -> None:
-        """Wait until the kubelet has reported ``version`` and Ready after ``since``, and the static Pods are well."""
+        """Wait until the kubelet reports ``version`` and Ready after ``since``, and static Pods are healthy."""
         said = "nothing"
 
         def reported() -> bool:
@@ -330,7 +330,7 @@ class KubernetesGateway:
         self._require_well(seconds)
 
     def _require_well(self, seconds: float) -> None:
-        """Wait until the static Pods have been well for `_SETTLE_SECONDS`."""
+        """Wait until the static Pods are healthy for `_SETTLE_SECONDS`."""
         if self._pods is None:
             return
         clock, pods = self.machine.clock, self._pods
@@ -368,11 +368,11 @@ class KubernetesGateway:
         return tuple(name for name, image in wanted.items() if found[name] != image)
 
     def _files(self, release: str) -> tuple[str, ...]:
-        """Return the programs of ``release`` by their path without the leading slash."""
+        """Return the install paths of the programs of ``release``, without leading slash."""
         return tuple(path for path in self._releases.files(release) if f"/{path}" not in self._without)
 
     def _containerd(self, release: str) -> bool:
-        """Say whether the machine takes containerd from ``release``."""
+        """Return whether the machine uses containerd of ``release``."""
         return any(f"/{path}" in CONTAINERD for path in self._files(release))
 
     def _api_version(self) -> str:
@@ -393,7 +393,7 @@ class KubernetesGateway:
         found = reported_version(self.machine.runner, (str(program), *words))
         if found is None or not is_version(found):
             raise ComponentError(
-                f"expected {program} that says its version, got {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED
+                f"expected {program} to print its version, got {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED
             )
         return found
 
@@ -406,12 +406,12 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _rendered(images: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the images as `prepare` writes them."""
+    """Return the images as JSON, in the format of `prepare`."""
     return json.dumps(list(images), indent=1, sort_keys=True).encode() + b"\n"
 
 
 def run_kubernetes(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Bring Kubernetes of this member to ``params['release']``; raises also RELEASE_NOT_PREPARED."""
+    """Upgrade this member to ``params['release']``; raises RELEASE_* and the errors of `KubernetesGateway`."""
     name = load_node_config(params["node_config"]).name
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     if params["role"] == "worker":
@@ -430,7 +430,7 @@ def run_kubernetes(params: Mapping[str, Any], check_mode: bool) -> Result:
 def upgrade(
     gateway: KubernetesGateway, params: Mapping[str, Any], *, check_mode: bool, turns: ControlPlaneTurns | None = None
 ) -> Result:
-    """Plan and carry out; ``turns``: a control plane upgrades only while no other one joins or restarts."""
+    """Plan and apply the upgrade; ``turns``: Lease that lets one control plane at a time join or restart."""
     release, images, seconds = str(params["release"]), params["images"], float(params["wait_seconds"])
     found = gateway.observe(release, images)
     if check_mode and params["after"] and found.apis:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node says of itself: phase, since when, why it waits, what to do."""
+"""The status of a node: phase with timestamp, reason for a wait, next step."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from .renewal_record import FailedRenewal
 
 
-# What a control plane says of its own certificates: which ends first, and whether a person has to renew it.
+# The certificates of a control plane: the first to expire, and whether an admin has to renew it.
 
 _MARGIN = timedelta(days=14)
-"""With less left, a person looks also where nothing failed: the timer is off, or never came."""
+"""With less time left, an admin must act even without a failed renewal: the timer may be off."""
 _ENDS = "Run attested renew-control-plane: certificate {name} of this control plane ends at {ends}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlaneCertificates:
-    """End and name (kubeadm's) of the certificate that ends first, None without any; ``to_do`` is empty for nothing."""
+    """Expiry and name (kubeadm's) of the certificate that expires first, or None; ``to_do``: next step or empty."""
 
     expires: datetime | None = None
     first: str | None = None
@@ -50,7 +50,7 @@ NO_CONTROL_PLANE = ControlPlaneCertificates()
 
 
 def look_at_control_plane(machine: Machine) -> ControlPlaneCertificates:
-    """Look at the certificates; a worker has none, and one that is half made has none that can be told of."""
+    """Return the status of the certificates; empty for a worker or with unreadable certificates."""
     if not machine.paths.ca.with_suffix(".key").exists():
         return NO_CONTROL_PLANE
     try:
@@ -80,9 +80,9 @@ _NEXT_STEP = {
     NodePhase.JOINED: "Nothing.",
 }
 _OVERDUE = timedelta(minutes=10)
-"""A round that asks many silent endpoints takes minutes; a try that is further off, either way, will not come."""
+"""A round over many unreachable endpoints takes minutes; a next try further away is not expected."""
 _RENEWAL_MARGIN = timedelta(hours=12)
-"""With less left, a person looks also where renewals fail for what passes by itself."""
+"""With less time left, an admin must act even if the cause of failed renewals is temporary."""
 _CLOSED = (
     "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run the playbook that made it "
     "(init or node) after a check."
@@ -96,12 +96,11 @@ _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what.
+    """The status of one node; ``needs_person``: an admin has to act, ``to_do``: the next step.
 
-    ``bootstrapper_active``: its unit runs, or is about to be started again. ``certificate_renews``: from when on the
-    machine renews its kubelet's certificate by itself (None: it has none). ``control_plane``: when the first of the
-    certificates of a control plane itself ends. ``api``: what the proxy says by which the kubelet reaches the API
-    (None: the machine has none).
+    ``bootstrapper_active``: the unit runs or waits for its next start. ``certificate_renews``: start of automatic
+    renewal of the kubelet's certificate, or None without certificate. ``control_plane``: its certificate that expires
+    first. ``api``: status text of the proxy by which the kubelet reaches the API, or None without the proxy.
     """
 
     state: NodeState
@@ -139,7 +138,7 @@ class NodeStatus:
 
 
 def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
-    """Look at this machine; changes nothing; raises NODE_JOURNAL_MALFORMED."""
+    """Return the status of this machine; changes nothing; raises NODE_JOURNAL_MALFORMED."""
     now = machine.clock.now()
     certificate = validity(machine.paths)
     renewal = _failed_renewal(machine)
@@ -153,7 +152,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     needs_person = to_do != _NEXT_STEP[NodePhase.JOINED] and not (
         _goes_on(state, now) or _renews_later(state, renewal, certificate, now)
     )
-    if at_work and needs_person and state.reason is None:  # what has failed for good fails again, whoever tries
+    if at_work and needs_person and state.reason is None:  # a permanent failure repeats
         to_do, needs_person = _AT_WORK, False
     control_plane = look_at_control_plane(machine)
     if not needs_person and control_plane.to_do:
@@ -173,7 +172,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
 
 
 def _with_init(state: NodeState, machine: Machine) -> NodeState:
-    """Return the state of a machine that became a node by init, which is kubeadm's journal alone."""
+    """Return the state of a machine after init, which writes only kubeadm's journal."""
     progress = machine.journal.load()
     if state.phase is not NodePhase.FRESH or progress is None or progress.operation != "init":
         return state
@@ -182,7 +181,7 @@ def _with_init(state: NodeState, machine: Machine) -> NodeState:
 
 
 def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
-    """Return the state of a node of which the cluster took no evidence: it runs on, and looks as it always did."""
+    """Return the state with the reason if the cluster refused pushed evidence; the node continues to run."""
     if state.phase is not NodePhase.JOINED or state.reason is not None:
         return state
     pushed = PushRecord(machine.paths.lock_marker.with_name(PATH.name), clock=machine.clock).load()
@@ -192,7 +191,7 @@ def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
 
 
 def _with_disk(state: NodeState, machine: Machine) -> NodeState:
-    """Return the state of a node with sectors that its state disk did not give out: it runs on with the others."""
+    """Return the state with the reason if sectors of the state disk are unreadable; the node continues to run."""
     if state.phase is not NodePhase.JOINED or state.reason is not None:
         return state
     found = DiskRecord(machine.paths.lock_marker.with_name(DISK_PATH.name)).load()
@@ -207,7 +206,7 @@ def _failed_renewal(machine: Machine) -> FailedRenewal | None:
 
 
 def _with_renewal(state: NodeState, renewal: FailedRenewal | None) -> NodeState:
-    """Return the state of a node whose certificate could not be renewed: it runs on until that ends."""
+    """Return the state with the reason of a failed renewal; the node runs until its certificate expires."""
     if state.phase is not NodePhase.JOINED or state.reason is not None or renewal is None:
         return state
     message = f"renewal of the kubelet's certificate at {_stamp(renewal.at)}: {renewal.message}"
@@ -215,20 +214,20 @@ def _with_renewal(state: NodeState, renewal: FailedRenewal | None) -> NodeState:
 
 
 def _renews_later(state: NodeState, renewal: FailedRenewal | None, certificate: Validity | None, now: datetime) -> bool:
-    """Whether all that is wrong is a renewal that failed for what passes by itself, with enough time left."""
+    """Return whether the only problem is a renewal with a temporary failure and enough time left."""
     if renewal is None or certificate is None or state.reason != renewal.reason:
         return False
     return renewal.passes and now < certificate.ends - _RENEWAL_MARGIN
 
 
 def _bootstrapper_is_active(machine: Machine) -> bool:
-    """Say whether the unit runs or waits for its next start; a machine without it has none."""
+    """Return whether the unit runs or waits for its next start; False without the unit."""
     shown = machine.runner.run(["systemctl", "is-active", _UNIT], check=False).stdout.strip()
     return shown in (b"active", b"activating")
 
 
 def _api(machine: Machine) -> str | None:
-    """Return what the proxy to the API says of itself, which systemd keeps for it."""
+    """Return the status text of the API proxy from systemd, or None without the proxy."""
     if not machine.paths.api_endpoint.exists():
         return None
     shown = machine.runner.run(["systemctl", "show", "--property=ActiveState,StatusText", _PROXY], check=False).stdout
@@ -253,7 +252,7 @@ def _to_do(state: NodeState, *, locked: bool, active: bool, ended: bool) -> str:
 
 
 def _goes_on(state: NodeState, now: datetime) -> bool:
-    """Whether something is still there that tries again: who was killed while it waited, left its next try behind."""
+    """Return whether a retry is expected; a killed process leaves an old time of its next try."""
     return state.next_try is not None and abs(now - state.next_try) < _OVERDUE
 
 

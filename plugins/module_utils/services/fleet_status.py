@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of a fleet, as lines for a terminal, as JSON and as one page. Pure.
+"""The status of a fleet as lines for a terminal, as JSON and as an HTML page. Pure.
 
-It is made of the results of the modules `node_status_info`, one a node, and `cluster_info`. A node's result is foreign
-text: every value of it is read as a text.
+The sources are the results of the module `node_status_info` for each node, and of `cluster_info`. Results of nodes are
+untrusted, so each value is converted to text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STANDINGS = {
     "ReattestationFailed": "failed",
     "ReattestationOverdue": "overdue",
 }
-"""By the reason of the Node's condition Attested."""
+"""The words for the reasons of the Node's condition Attested."""
 _BAD_STANDINGS = {"ReattestationFailed": "Evidence refused", "ReattestationOverdue": "Evidence overdue"}
 _LOOK = "systemctl status kubelet containerd"
 _FORM = "{:<12} {:<13} {:<10} {:<7} {:<8} {:<9} {:<23} {:<16} {:<8} {:<8} {:<20} {}".format
@@ -41,9 +41,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """One node: what it says of itself, and what the cluster says of it. A text is empty where nothing is known.
+    """One node: its own status, and its status in the cluster. Unknown values are empty.
 
-    ``next_boot``: why the policy in force would not accept it after a reboot, or why that is not known.
+    ``next_boot``: why the policy in force may not accept the node after a reboot.
     """
 
     name: str
@@ -66,7 +66,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The last refusal of a machine whose evidence was not good since; ``clauses`` name registers and events."""
+    """The last refusal of a machine without good evidence since; ``clauses``: registers and events."""
 
     node: str
     reason: str
@@ -82,13 +82,13 @@ class Refusal:
 
     @property
     def told(self) -> str:
-        """How often, and when last."""
+        """The count and the time of the last refusal."""
         return f"{self.times} times, the last at {self.last_seen}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """An unknown machine that proved its key and waits for an admin."""
+    """An unknown machine that proved its key and waits for approval."""
 
     identity: str
     claims: str
@@ -96,13 +96,13 @@ class Waiting:
 
     @property
     def command(self) -> str:
-        """The command that lets it in."""
+        """The command that approves the machine."""
         return f"approve -e confirm={self.identity} -e node=NAME"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A person is needed: ``line`` for a terminal, and what a page shows of it."""
+    """A problem that an admin must solve: ``line`` for a terminal, ``need`` for a page."""
 
     line: str
     need: Need
@@ -110,7 +110,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
-    """The fleet at one moment; ``policy`` are lines about what is in force, empty where no API server answered."""
+    """The status of the fleet; ``policy``: lines about the policy in force, empty without an API server."""
 
     cluster_name: str
     release: str
@@ -122,11 +122,11 @@ class FleetStatus:
     policy: tuple[str, ...]
 
     def count(self, tone: str) -> int:
-        """Return how many nodes are in that state."""
+        """Return the number of nodes with this tone."""
         return sum(one.tone == tone for one in self.rows)
 
     def ordered(self) -> tuple[NodeRow, ...]:
-        """Return the rows, those that need a person first, then by name."""
+        """Return the rows by severity, then by name."""
         return tuple(sorted(self.rows, key=lambda one: (list(_WORDS).index(one.tone), one.name)))
 
 
@@ -140,9 +140,9 @@ def read_fleet(
     made_at: datetime,
     next_boots: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> FleetStatus:
-    """Return the status made of the module results; a node or a cluster that did not answer has its failure there.
+    """Return the status from the module results; the result of an unreachable node or cluster has its failure.
 
-    ``next_boots``: what the policy says of the next boot of a node (`evidence.image.next_boot.Judgement`).
+    ``next_boots``: predictions for the next boot by node (`evidence.image.next_boot.Judgement`).
     """
     judged = next_boots or {}
     known = {_text(row, "name"): row for row in cluster.get("nodes") or ()}
@@ -171,7 +171,7 @@ def read_fleet(
 
 
 def render_table(fleet: FleetStatus) -> list[str]:
-    """Return the rows of the terminal's table, a header first, then what else there is to know of single machines."""
+    """Return the lines of the table for a terminal: header, nodes, then details of single machines."""
     header = ("NODE", "ROLE", "PHASE", "LOCKED", "READY", "VERSION", "IDENTITY", "PROFILE", "POSTURE", "ATTESTED")
     lines = [_FORM(*header, "CERTIFICATE UNTIL", "TO DO")]
     for one in fleet.rows:
@@ -193,17 +193,17 @@ def render_table(fleet: FleetStatus) -> list[str]:
 
 
 def render_calls(fleet: FleetStatus) -> list[str]:
-    """Return one line for each thing that needs a person, under a header; nothing where all is well."""
+    """Return a header and one line for each problem; empty without problems."""
     return [plain(line) for line in ("A person is needed:", *(one.line for one in fleet.calls))] if fleet.calls else []
 
 
 def render_policy(fleet: FleetStatus) -> list[str]:
-    """Return what is in force, as lines."""
+    """Return the lines about the policy in force."""
     return [plain(line) for line in fleet.policy]
 
 
 def render_json(fleet: FleetStatus) -> bytes:
-    """Return the status for programs: version 1."""
+    """Return the status as JSON, format version 1."""
     body = {
         "version": VERSION,
         "cluster": fleet.cluster_name,
@@ -235,7 +235,7 @@ def render_json(fleet: FleetStatus) -> bytes:
 
 
 def render_html(fleet: FleetStatus) -> bytes:
-    """Return the status for people: one page that loads nothing."""
+    """Return the status as one HTML page without external resources."""
     page = Page(
         title=f"Status of cluster {fleet.cluster_name}" if fleet.cluster_name else "Status of the cluster",
         about="each node and the API server were asked over ssh",
@@ -252,7 +252,7 @@ def render_html(fleet: FleetStatus) -> bytes:
 
 
 def _cells(row: NodeRow) -> tuple[Cell, ...]:
-    """Return what stands under the columns of the page."""
+    """Return the cells of a row of the page."""
     plane = f"control plane: {row.control_plane_until} ({row.control_plane_first})" if row.control_plane_until else ""
     return (
         Cell(text=row.name),
@@ -345,7 +345,7 @@ def _call(subject: str, line: str, **need: Any) -> Call:
 def _calls_of_cluster(
     nodes: Mapping[str, Mapping[str, Any]], cluster: Mapping[str, Any], control_planes: Sequence[str]
 ) -> Iterator[Call]:
-    """Yield the problem of an API that does not answer; it is one only where a control plane says that it is up."""
+    """Yield a problem if the API does not answer although a control plane has joined."""
     up = [name for name in control_planes if nodes.get(name, {}).get("phase") == "Joined"]
     if "nodes" not in cluster and up:
         said = _text(cluster, "msg") or "no control plane can be asked"
@@ -388,7 +388,7 @@ def _calls_of_node(name: str, said: Mapping[str, Any], known: Mapping[str, Any])
 
 
 def _call_of_itself(name: str, said: Mapping[str, Any]) -> Call:
-    """Return what the node says itself; the failure of the module where it does not answer."""
+    """Return the node's own problem, or the failure of the module."""
     reason, to_do, message = _text(said, "reason"), _to_do(said), _text(said, "message")
     line = f"{reason}: {to_do}" if reason else to_do
     if said.get("unreachable") or not (said.get("msg") or said.get("phase")):
@@ -434,7 +434,7 @@ def _unsigned(name: str) -> Call:
 
 
 def _policy_lines(cluster: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """Return what admits machines, and what the API server holds Pods, Services and kubelets to."""
+    """Yield lines about the policy, and about restrictions of Pods, Services and kubelets."""
     policy = _policy(cluster)
     if not policy:
         yield "POLICY none: every machine is refused. Run ansible-playbook attested.kubernetes.policy"
