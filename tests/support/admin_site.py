@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A site and the action `admin_kubeconfig`, whose control plane signs by the production's own function."""
+"""A site with the action `admin_kubeconfig`, whose control plane signs with the production code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRETS = [(DEFAULT_VAULT_ID_MATCH, VaultSecret(b"correct horse"))]
 
 
 class Asking(ActionModule):
-    """The action; the module that it runs there runs here, and what it was asked is kept."""
+    """The action with its module in this process; records the module's options."""
 
     asked: list[Mapping[str, Any]]
 
@@ -50,7 +50,7 @@ class Asking(ActionModule):
 
 @dataclass
 class AdminSite:
-    """A site in ``root``; `act` runs the action as a task of a control plane whose cluster CA is in ``paths``."""
+    """A site in ``root``; `act` runs the action as a task of a control plane with the cluster CA in ``paths``."""
 
     root: Path
     paths: KubernetesPaths
@@ -59,7 +59,7 @@ class AdminSite:
     asked: list[Mapping[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Make the site, and give this run its password and that control plane."""
+        """Create the site, the vault password and the control plane."""
         (self.root / ".secrets").mkdir(parents=True)
         (self.root / "hosts.yml").write_text("---\n", encoding="utf-8")
         self.site = Site.at(self.root)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cases of one test beside each other, each on a machine of its own; the test of a case waits for its end.
+"""Run the cases of one test in parallel, one per machine; the test of a case waits for its result.
 
-Most of a case is waiting: for a boot, a kubelet, a fault. What failed, fails in the test of that very case.
+Most of a case is waiting: for a boot, a kubelet, a fault. An error is raised in the test of its case.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Case = TypeVar("Case")
 
 
 class Ahead(Generic[Case]):
-    """Runs ``run(machine, case)`` for all ``cases``, as many at once as there are ``machines``."""
+    """Run ``run(machine, case)`` for all ``cases``, one at a time on each of ``machines``."""
 
     def __init__(self, run: Callable[[str, Case], None], *, cases: Iterable[Case], machines: Sequence[str]) -> None:
-        """Begin with the first of ``cases``."""
+        """Start with the first of ``cases``."""
         self._run = run
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for machine in machines:
@@ -31,11 +31,11 @@ class Ahead(Generic[Case]):
         self._cases: dict[Case, Future[None]] = {case: self._pool.submit(self._one, case) for case in cases}
 
     def __enter__(self) -> Self:
-        """Have begun."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_unused: object) -> None:
-        """Wait for the cases that run; those that have not begun never do."""
+        """Wait for the running cases; cases that have not started are skipped."""
         self._pool.shutdown(cancel_futures=True)
 
     def wait_for(self, case: Case) -> None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real Kubernetes API as two processes on loopback: etcd and kube-apiserver, up in about three seconds.
+"""A real Kubernetes API on loopback: etcd and kube-apiserver, ready in about three seconds.
 
-The programs come from the cache that the bundle build fills (``$ATTESTED_CACHE`` or ~/.cache/attested-kubernetes).
+The programs come from the cache of the bundle build (``$ATTESTED_CACHE`` or ~/.cache/attested-kubernetes).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A cluster CA as kubeadm makes it (RSA-2048), in PEM files."""
+    """A cluster CA like kubeadm's (RSA-2048), in PEM files."""
 
     directory: Path
     certificate: x509.Certificate
@@ -65,7 +65,7 @@ class Authority:
 
     @classmethod
     def make(cls, directory: Path) -> Authority:
-        """Make ca.crt and ca.key in ``directory``."""
+        """Write ca.crt and ca.key to ``directory``."""
         key = rsa.generate_private_key(65537, 2048)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
         certificate = (
@@ -88,7 +88,7 @@ class Authority:
     ) -> None:
         """Write ``stem``.crt and ``stem``.key, a certificate of this CA.
 
-        That of a server is for 127.0.0.1, or for the names of ``dns`` alone.
+        A server's certificate is for 127.0.0.1, or only for the names in ``dns``.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in names])
@@ -129,7 +129,7 @@ def certificate_builder(subject: x509.Name, issuer: x509.Name, key: Any) -> x509
 
 @dataclass(slots=True)
 class ApiBed:
-    """A running API: its address, its CA, the admin's credential, and kubectl."""
+    """A running API: address, CA, admin credential, and kubectl."""
 
     directory: Path
     port: int
@@ -143,10 +143,9 @@ class ApiBed:
         return f"https://127.0.0.1:{self.port}"
 
     def kubectl(self, *words: str, stdin: str | None = None, user: str = "admin", check: bool = True) -> str:
-        """Run kubectl as ``user`` (whose certificate lies in the bed) and return what it printed.
+        """Run kubectl as ``user`` (with a certificate in the bed) and return its output.
 
-        An API server that has just started denies writes until its admission policies know the kinds that they name:
-        it is asked again.
+        Retries writes that a new API server denies because its admission policies do not know their kinds yet.
         """
         argv = [
             str(binaries() / "kubectl"),
@@ -167,7 +166,7 @@ class ApiBed:
         return done.stdout + ("" if check else done.stderr)
 
     def apply(self, *documents: dict[str, Any]) -> None:
-        """Apply objects as the site does: server side, under the site's field manager."""
+        """Apply objects like the site: server-side, with the site's field manager."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
         self.kubectl("apply", "--server-side", "--field-manager=attested-site", "-f", "-", stdin=text)
 
@@ -176,9 +175,9 @@ class ApiBed:
         return cast("dict[str, Any]", json.loads(self.kubectl("get", *words, "-o", "json")))
 
     def snapshot(self) -> Path:
-        """Return a copy of everything that the store holds now, as a power cut leaves it; nobody else notices.
+        """Return a copy of the data of etcd as after a power cut.
 
-        The store is only held up meanwhile: an API server that began anew would refuse writes for half a minute.
+        etcd is only paused meanwhile: a restarted API server denies writes for half a minute.
         """
         copy, etcd = Path(tempfile.mkdtemp(dir=self.directory)) / "etcd", self.processes["etcd"]
         etcd.send_signal(signal.SIGSTOP)
@@ -190,20 +189,20 @@ class ApiBed:
         return copy
 
     def restore(self, copy: Path) -> None:
-        """Put the store back to what it was: objects and revisions."""
+        """Restore the data of etcd: objects and revisions."""
         with self._stopped():
             shutil.rmtree(self.directory / "etcd")
             shutil.copytree(copy, self.directory / "etcd")
 
     def restart(self, arguments: Mapping[str, str]) -> None:
-        """Start both anew, the API server with ``arguments`` besides those that it had."""
+        """Restart both, the API server with additional ``arguments``."""
         with self._stopped():
             self.commands["kube-apiserver"] += [f"--{name}={value}" for name, value in arguments.items()]
 
     def add_server(self, name: str, arguments: Mapping[str, str]) -> str:
-        """Start another API server on the same store, as ``name`` in `commands`; return its URL.
+        """Start another API server on the same etcd, as ``name`` in `commands`; return its URL.
 
-        ``arguments`` replace those that the first one has.
+        ``arguments`` replace those of the first API server.
         """
         port = free_port()
         own = {"secure-port": str(port), **arguments}
@@ -215,9 +214,9 @@ class ApiBed:
         return server
 
     def restart_server(self, name: str, server: str, *, ready: bool = True) -> None:
-        """Start one API server anew, which serves at ``server``, with what `commands` says of it now.
+        """Restart the API server at ``server`` with its present arguments in `commands`.
 
-        Without ``ready`` it is not waited for, since it is not expected to get there.
+        Without ``ready``, do not wait until it is ready.
         """
         self.processes[name].terminate()
         self.processes[name].wait(timeout=_STOP_SECONDS)
@@ -234,9 +233,9 @@ class ApiBed:
         _wait_ready(self)
 
     def stop(self) -> None:
-        """End every process that was started here, the store once no API server needs it any more.
+        """End all processes, etcd after the API servers.
 
-        One that cannot reach its store waits a minute for the requests that it still has.
+        An API server without etcd waits a minute for its open requests.
         """
         servers = [process for name, process in self.processes.items() if name != "etcd"]
         for group in (servers, [self.processes["etcd"]] if "etcd" in self.processes else []):
@@ -254,9 +253,9 @@ class ApiBed:
 def api_bed(
     directory: Path, *, arguments: Mapping[str, str] | None = None, dns: tuple[str, ...] = ()
 ) -> Iterator[ApiBed]:
-    """Run a bed below ``directory`` until the block ends; ``arguments`` of the API server replace the bed's own.
+    """Run a bed below ``directory`` until the block ends; ``arguments`` override those of the API server.
 
-    With ``dns`` its certificate is for these names and for no address, so the bed's own kubectl does not believe it.
+    With ``dns``, its certificate has only these names and no address, so the bed's kubectl does not trust it.
     """
     bed = ApiBed(directory, free_port(), Authority.make(directory))
     _credentials(bed.ca, dns)
@@ -291,7 +290,7 @@ def _start(bed: ApiBed, arguments: Mapping[str, str]) -> None:
         "--unsafe-no-fsync",
         "--log-level=warn",
     )
-    # the API server takes this one or a file that says the same
+    # the API server takes this argument or a file with the same setting
     anonymous = {} if "authentication-config" in arguments else {"anonymous-auth": "false"}
     wanted = {**_api_arguments(bed, client), **anonymous, **arguments}
     _spawn(bed, "kube-apiserver", *(f"--{name}={value}" for name, value in wanted.items()))
@@ -318,7 +317,7 @@ def _api_arguments(bed: ApiBed, client: str) -> dict[str, str]:
         "disable-admission-plugins": "ServiceAccount",
         "enable-bootstrap-token-auth": "false",
         "allow-privileged": "true",
-        "shutdown-watch-termination-grace-period": "1s",  # else an end waits a minute for whoever watches
+        "shutdown-watch-termination-grace-period": "1s",  # otherwise a shutdown waits a minute for watches
     }
 
 
@@ -334,7 +333,7 @@ def _run(bed: ApiBed, name: str, argv: list[str]) -> None:
 
 def _wait_ready(bed: ApiBed, server: str = "") -> None:
     context = ssl.create_default_context(cafile=str(bed.directory / "ca.crt"))
-    context.check_hostname = False  # it may have a certificate for other names
+    context.check_hostname = False  # the certificate may have other names
     context.load_cert_chain(bed.directory / "admin.crt", bed.directory / "admin.key")
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Both ends of attested TLS for tests: credentials of any oddness, evidence that is honest or not, a running bed.
+"""Both ends of attested TLS for tests: unusual credentials, valid or forged evidence, a running bed.
 
-The evidence here is a hash that anybody can make: these tests are about the transport, which must carry any evidence
-to any judge. Quotes of real TPMs go over it in the tests of join.
+The evidence is a hash that anyone can compute: these tests cover the transport, which carries any evidence to any
+verifier. The tests of join use quotes of real TPMs.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ def honest_evidence(user_data: bytes, nonce: bytes) -> bytes:
 
 @dataclass
 class HashIssuer:
-    """Makes `honest_evidence`, or whatever ``forge`` returns, and counts how often it was asked."""
+    """Issue `honest_evidence`, or the result of ``forge``, and count the requests."""
 
     forge: Callable[[bytes, bytes], bytes] = field(default=honest_evidence)
     oid: str = EVIDENCE_OID
     calls: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
-        """Note the question and answer it."""
+        """Record the request and answer it."""
         self.calls.append((user_data, nonce))
         return self.forge(user_data, nonce)
 
 
 @dataclass
 class HashValidator:
-    """Accepts `honest_evidence` only."""
+    """Accept only `honest_evidence`."""
 
     oid: str = EVIDENCE_OID
     calls: list[bytes] = field(default_factory=list)
@@ -100,12 +100,12 @@ class HashValidator:
 
 @dataclass
 class Events:
-    """Keeps what the relay reports."""
+    """Record the events of the relay."""
 
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def event(self, name: str, /, **fields: str | float | bool | None) -> None:
-        """Keep it."""
+        """Record an event."""
         self.seen.append((name, fields))
 
     def reasons(self, name: str) -> list[str]:
@@ -135,7 +135,7 @@ def expired_credentials(ca: JoinCa) -> ServerCredentials:
 
 @dataclass
 class Bed:
-    """A running relay with its service; ``port`` on 127.0.0.1, ``seen`` holds what the service was called with."""
+    """A running relay with its service; ``port`` on 127.0.0.1, ``seen`` has the calls of the service."""
 
     ca: JoinCa
     port: int
@@ -155,16 +155,16 @@ class Bed:
 
     @property
     def endpoint(self) -> str:
-        """Where to connect."""
+        """The address of the relay."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pins(self) -> JoinCaPins:
-        """What a machine of this cluster pins."""
+        """The pins of a machine of this cluster."""
         return JoinCaPins.from_pem(self.ca.certificate)
 
     async def say(self, request: bytes = b"hello", *, issuer: HashIssuer | None = None) -> bytes:
-        """Connect as a good machine does and return the answer to one call."""
+        """Connect as a valid machine and return the answer to one call."""
         async with connect(
             self.endpoint, pins=self.pins, cluster_id=CLUSTER_ID, issuer=issuer or HashIssuer(), timeout_seconds=10
         ) as connection:
@@ -240,12 +240,12 @@ def connected_sessions() -> tuple[TlsSession, TlsSession]:
 
 
 async def settled(condition: Any, *, seconds: float = 30) -> None:
-    """Wait until ``condition()`` is true; fails when it never is."""
+    """Wait until ``condition()`` is true; fails after a timeout."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for belongs to the code under test
             await asyncio.sleep(0.01)
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
-    """Cut ``data`` into pieces of at most ``size`` bytes."""
+    """Split ``data`` into pieces of at most ``size`` bytes."""
     return (data[start : start + size] for start in range(0, len(data), size))

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lies beside the collection on a lab machine: strikes just before the steps that its orders name, one after the other.
+"""Injects faults on a lab machine before the ordered steps, one after the other; deployed beside the collection.
 
 A test appends a call of `before` to the deployed copies of the modules with the steps (`striking.py`); the code itself
-has no hook. Nothing here is flushed to a disk: a lab machine that reboots keeps what it has written.
+has no hook. Nothing is flushed to disk: a lab machine that reboots keeps its written files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-# a volume of the machine: the test reads and writes it on the host, also while the machine is away
+# a volume of the machine: the test reads and writes it on the host, even if the machine is down
 PLACE = Path("/var/lib/containerd/attested-matrix")
 ORDERS, STRUCK, HELD = "orders.json", "struck.json", "held"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 HOLD = "hold"
-"""A fault of somebody else's: the step waits until the test has done it and lets go."""
+"""A fault that the test causes: the step waits until the test releases it."""
 END = "end"
-"""Of the process that is at the step."""
+"""Faults of the process at the step."""
 HOLD_SECONDS, END_SECONDS = 300.0, 600.0
 
 CUT_SECONDS = 8
@@ -39,11 +39,11 @@ _MEND = "; ".join(f"iptables --wait --delete {chain} {link} eth0 --jump DROP" fo
 
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kill": (("systemctl", "kill", "--kill-whom=all", "--signal=KILL", "attested-bootstrapper.service"),),
-    # a container's network outlives it, and what would have mended a cut does not
+    # the iptables rules of a cut outlive the reboot of a container, the unit that deletes them does not
     "reboot": (("sh", "-c", f"{_MEND}; true"), ("systemctl", "reboot", "--force")),
     "cut": (
         *(("iptables", "--wait", "--insert", chain, link, "eth0", "--jump", "DROP") for chain, link in _ALL),
-        # by a unit of its own: whoever is killed meanwhile, the cut ends
+        # in a separate unit: the network is restored even if this process is killed
         ("systemd-run", "--quiet", "--collect", "sh", "-c", f"sleep {CUT_SECONDS}; {_MEND}"),
     ),
     HOLD: (),
@@ -58,16 +58,16 @@ STEPS = {
         {"configure": "CONFIGURE", "_restart_kubelet": "KUBELET", "_require_node": "NODE", "_end": "END"},
     ),
 }
-"""The steps of modules that come to a machine with each task: module, class, and the point before each method."""
+"""The steps of modules that Ansible copies to a machine: module, class, and the point before each method."""
 
 
 class Watcher(MetaPathFinder):
-    """Lets faults come into modules of `STEPS` at their import, wherever they are imported from."""
+    """Inject faults into modules of `STEPS` at their import, from any path."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find the module as Python does, and put the calls of `before` behind its code."""
+        """Find the module like Python, and append the calls of `before` to its code."""
         own = name.removeprefix(OURS)
         if own == name or own not in STEPS:
             return None
@@ -82,7 +82,7 @@ class Watcher(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            if module.__name__ != name:  # the loader of an archive is the same for all of its modules
+            if module.__name__ != name:  # the loader of an archive is shared by all of its modules
                 return
             for method, point in methods.items():
                 before(getattr(module, owner), method, lambda *_some, at=point, **_named: f"{own}:{at}")
@@ -92,12 +92,12 @@ class Watcher(MetaPathFinder):
 
 
 def watch() -> None:
-    """Let faults come into the modules of `STEPS` that this Python imports from now on."""
+    """Inject faults into modules of `STEPS` that this Python imports later."""
     sys.meta_path.insert(0, Watcher())
 
 
 def before(owner: type, method: str, point_of: Callable[..., str], *, place: Path = PLACE) -> None:
-    """Let the fault come before ``method`` of the class ``owner``; ``point_of`` its arguments is the point's name."""
+    """Inject the fault before ``method`` of the class ``owner``; ``point_of`` its arguments returns the point."""
     go_on = getattr(owner, method)
 
     def struck(*arguments: Any, **named: Any) -> Any:
@@ -113,7 +113,7 @@ def default(owner: type, name: str, value: float) -> None:
 
 
 def strike(point: str, place: Path) -> None:
-    """Obey the first order if it is for ``point``; who was killed or rebooted does not come back."""
+    """Run the first order if it is for ``point``; after a kill or reboot this does not return."""
     orders = _read(place / ORDERS)
     if not orders or orders[0]["point"] != point:
         return

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Control planes as kubeadm makes them, each with its own files and member of etcd, some with an API server.
+"""Control planes like kubeadm's, each with its own files and member of etcd, some with an API server.
 
-The programs are told what kubeadm's manifests say, the files of their CAs among it; only addresses are others, since
-all are on one machine. In the place of the kubelet stands whoever starts a component anew. There is no scheduler.
+The programs have the arguments of kubeadm's manifests, including CA files; only addresses differ, because all run on
+one machine. The bed restarts components in place of the kubelet. There is no scheduler.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _CONTROLLERS = "certificatesigningrequest-signing-controller,root-ca-certificate
 
 @dataclass(slots=True, kw_only=True)
 class BedPlane:
-    """One control plane: its root, its ports on loopback, and its processes by component."""
+    """One control plane: root, ports on loopback, and processes by component."""
 
     name: str
     root: Path
@@ -81,17 +81,17 @@ class BedPlane:
 
     @property
     def paths(self) -> KubernetesPaths:
-        """Where its files lie."""
+        """The root of its files."""
         return KubernetesPaths(root=self.root)
 
     @property
     def files(self) -> AuthorityFiles:
-        """What our code does with them, made anew at each use as by each task."""
+        """The machine for our code, new at each access, as for each task."""
         return AuthorityFiles(self.paths, clock=SystemClock())
 
     @property
     def pki(self) -> Path:
-        """Where kubeadm keeps keys and certificates."""
+        """The directory of keys and certificates."""
         return self.paths.kubernetes / "pki"
 
     def command(self, component: str, others: Mapping[str, str]) -> list[str]:
@@ -105,7 +105,7 @@ class BedPlane:
 
 @dataclass(slots=True, kw_only=True)
 class AuthorityBed:
-    """Control planes of one cluster; ``api_servers`` of them have one, the first of these the controller manager."""
+    """Control planes of one cluster; the first ``api_servers`` have one, the first one also a controller manager."""
 
     directory: Path
     api_servers: int
@@ -113,7 +113,7 @@ class AuthorityBed:
     restarts: list[tuple[str, str]] = field(default_factory=list)
 
     def begin(self, *names: str) -> None:
-        """Make them and start everything."""
+        """Create the control planes and start all components."""
         first = None
         for name in names:
             ports = {key: free_port() for key in ("client", "peer", "metrics", "api", "manager")}
@@ -129,7 +129,7 @@ class AuthorityBed:
                 wait_for(partial(self.is_healthy, plane, component), seconds=_READY_SECONDS)
 
     def restart(self, plane: BedPlane, component: str) -> None:
-        """Start a component anew, and wait until it is well; it is not stopped before the others are."""
+        """Wait for the other control planes, then restart the component and wait until it is healthy."""
         for other in self.planes.values():
             if other is not plane:
                 wait_for(partial(self.is_healthy, other, component), seconds=_READY_SECONDS)
@@ -140,7 +140,7 @@ class AuthorityBed:
         wait_for(lambda: self.is_healthy(plane, component), seconds=_READY_SECONDS)
 
     def is_healthy(self, plane: BedPlane, component: str) -> bool:
-        """Ask it, believing whom the files of its own control plane name."""
+        """Return whether the component answers, verified by the CA files of its own control plane."""
         process = plane.processes.get(component)
         if process is None:
             return True
@@ -159,7 +159,7 @@ class AuthorityBed:
         return last_words(self.directory / f"{plane.name}-{component}.log")
 
     def stop(self) -> None:
-        """End every process that was started here."""
+        """End all processes."""
         for component in (CONTROLLER_MANAGER, API_SERVER, ETCD):
             for plane in self.planes.values():
                 if component in plane.processes:
@@ -195,7 +195,7 @@ class AuthorityBed:
                 "etcd-servers": client,
                 "secure-port": str(plane.ports["api"]),
                 "anonymous-auth": "false",
-                "shutdown-watch-termination-grace-period": "1s",  # else an end waits for whoever watches
+                "shutdown-watch-termination-grace-period": "1s",  # otherwise a shutdown waits for watches
             }
         return {"secure-port": str(plane.ports["manager"]), "controllers": _CONTROLLERS, "leader-elect": "false"}
 
@@ -213,7 +213,7 @@ def authority_bed(directory: Path, *names: str, api_servers: int) -> Iterator[Au
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Somebody who believes what a file names at the moment of asking, and shows a certificate, a token or headers."""
+    """A client that reads its CA file at each request, with a certificate, a token or headers."""
 
     believes: Path
     certificate: Path | None = None
@@ -264,18 +264,18 @@ def admin_of(plane: BedPlane) -> Client:
 
 @dataclass(slots=True, kw_only=True)
 class BedKubelet:
-    """The files of a worker's kubelet; a ticket brings them as a key service gives it, which signs by our own code."""
+    """The files of a worker's kubelet, from a ticket of a key service that signs with our code."""
 
     name: str
     root: Path
 
     @property
     def paths(self) -> KubernetesPaths:
-        """Where its files lie."""
+        """The root of its files."""
         return KubernetesPaths(root=self.root)
 
     def take_ticket(self, plane: BedPlane) -> None:
-        """Take the CAs and a certificate for a new key from one control plane."""
+        """Get the CAs and a certificate for a new key from one control plane."""
         key = ec.generate_private_key(ec.SECP256R1())
         ca = load_cluster_ca(plane.paths.ca.read_bytes(), plane.paths.ca.with_suffix(".key").read_bytes())
         request = KubeletRequest(key.public_key(), "")
@@ -305,7 +305,7 @@ class BedKubelet:
 
 
 class Surroundings:
-    """What `PlaneRotation` and the renewal of leaves stand on: pods are processes of the bed."""
+    """The dependencies of `PlaneRotation` and leaf renewal: Pods are processes of the bed."""
 
     def __init__(self, bed: AuthorityBed, plane: BedPlane) -> None:
         self._bed = bed
@@ -318,21 +318,21 @@ class Surroundings:
         self._bed.restart(self._plane, component)
 
     def take(self) -> None:
-        """Only this process rotates here; two that want the turn are a test of the Lease (test_control_planes)."""
+        """Only this process rotates here; test_control_planes tests the Lease."""
 
     def free(self) -> None:
-        """Nobody waits."""
+        """There is no contention."""
 
 
 class NoServices:
-    """The bed has neither kubelets nor key services that run."""
+    """The bed has no running kubelets and key services."""
 
     def restart(self) -> None:
-        """Nothing keeps a CA in memory here but the components."""
+        """Only the components keep a CA in memory."""
 
 
 class PatientMembers:
-    """The members as a machine sees them, asked again where this one is too slow for an answer in time."""
+    """The members as a machine sees them; retries if the test machine is too slow."""
 
     def __init__(self, members: EtcdGateway) -> None:
         self._members = members
@@ -350,7 +350,7 @@ class PatientMembers:
 
 @dataclass(slots=True, kw_only=True)
 class AuthorityRotation:
-    """What a run does, one control plane at a time; each step begins by looking."""
+    """The steps of a run, one control plane at a time; each step begins with an inspection."""
 
     bed: AuthorityBed
     old: str
@@ -358,7 +358,7 @@ class AuthorityRotation:
     phases: list[AuthorityPhase] = field(default_factory=list)
 
     def plan(self, now: datetime) -> AuthorityPlan:
-        """Look, and say what is left."""
+        """Inspect, and return what remains."""
         planes = [plane.files.observe(name=plane.name) for plane in self.bed.planes.values()]
         found = FoundAuthorities(
             planes=planes,
@@ -369,7 +369,7 @@ class AuthorityRotation:
         return plan_authorities(found, old=self.old, now=now)
 
     def step(self, plan: AuthorityPlan) -> None:
-        """Do the first phase that is left, on the first control plane that it changes, or else the first kubelet."""
+        """Run the first remaining phase, on the first control plane that it changes, else on the first kubelet."""
         phase, known = plan.phases[0], self.known()
         self.phases.append(phase)
         if plan.kubelets and not plan.bundles:
@@ -404,7 +404,7 @@ class AuthorityRotation:
 
 
 class Worker:
-    """Writes numbers to the members of etcd until it is left; each must be taken by one of them."""
+    """Write numbers to the members of etcd until the block ends; one member must accept each of them."""
 
     def __init__(self, bed: AuthorityBed) -> None:
         self.taken = 0
@@ -443,7 +443,7 @@ class Worker:
 
 
 def _turn_to_loopback(plane: BedPlane) -> None:
-    """Let every kubeconfig name the API server of its own control plane, at the port that it has here."""
+    """Point every kubeconfig to the API server of its own control plane, at its port in the bed."""
     for path in plane.paths.kubernetes.glob("*.conf"):
         config: dict[str, Any] = yaml.safe_load(path.read_bytes())
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{plane.ports['api']}"
@@ -451,7 +451,7 @@ def _turn_to_loopback(plane: BedPlane) -> None:
 
 
 def _health_of_manager(port: int) -> bool:
-    """Ask as the kubelet does: its certificate is made in memory at each start, and nobody looks at it."""
+    """Send a request as the kubelet: its certificate is created in memory at each start and is not verified."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

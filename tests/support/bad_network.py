@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A network that loses or delays: packets dropped by chance in a namespace of its own, or a relay that takes its time.
+"""A network with packet loss in its own namespace, or a relay with delay.
 
-As a program, run by `unshare --net`: one machine asks for its ticket while three packets of ten to and from the join
-service are dropped. Prints, as JSON, how often it asked, the errors on the way, and the node that it got a ticket for.
+As a program, run by `unshare --net`: a machine requests its ticket while three of ten packets to and from the join
+service are dropped. Prints JSON: number of requests, errors, and the node of the ticket.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHUNK = 1 << 16
 
 @asynccontextmanager
 async def slow_relay(port: int, *, round_trip: float) -> AsyncIterator[int]:
-    """Yield a port that leads to ``port`` of this machine; each piece arrives half a ``round_trip`` later."""
+    """Yield a port that is forwarded to ``port``; each piece arrives half a ``round_trip`` (seconds) later."""
     going: set[asyncio.Task[None]] = set()
 
     async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ async def slow_relay(port: int, *, round_trip: float) -> AsyncIterator[int]:
 
 
 async def _late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, seconds: float) -> None:
-    """Pass everything on, each piece when it is due; what follows does not wait for what was before."""
+    """Forward all pieces when they are due; later pieces do not wait for earlier ones."""
     loop, pieces = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
 
     async def deliver() -> None:
@@ -81,7 +81,7 @@ async def _late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, s
 
 
 def lose(port: int, *, percent: int) -> None:
-    """Drop so many of a hundred packets to and from ``port``, each by chance."""
+    """Drop this percentage of packets to and from ``port``, at random."""
     rules = f"""
     table inet loss {{
       chain in {{
@@ -102,7 +102,7 @@ def lost() -> int:
 
 
 def persistent(machine: Machine, errors: list[str], **known: object) -> TicketMaterial:
-    """Ask as a node does, with its own pauses, until there is a ticket; ``errors`` hears of each failure."""
+    """Request a ticket like a node, with its pauses, until it arrives; ``errors`` receives each failure."""
 
     def waits(error: AttestedError, _seconds: float) -> None:
         errors.append(error.code)
@@ -117,7 +117,7 @@ def persistent(machine: Machine, errors: list[str], **known: object) -> TicketMa
 
 
 def main() -> None:
-    """Make a cluster's services, then the loss, then the ticket."""
+    """Start the services of a cluster, then the loss, then request the ticket."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory(prefix="attested-loss-") as scratch, api_bed(Path(scratch)) as api:
         install(api)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures of a benchmark, each beside a baseline of the same run: absolute times say little on a shared machine."""
+"""Results of benchmarks with a baseline of the same run: absolute times vary on a shared machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 REPORT = "ATTESTED_BENCH_REPORT"
-"""Environment variable with the file to which `report` adds its figures, one JSON object a line."""
+"""Environment variable: file to which `report` appends its results, one JSON object per line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured value; ``baseline`` in the same unit, ``budget`` what is allowed; 0 where nothing is said."""
+    """One result; ``baseline`` in the same unit, ``budget``: the limit; 0 if unset."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class Figure:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is a budget and the value is above it."""
+        """Return whether the value exceeds its budget."""
         return 0 < self.budget < self.value
 
     def row(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What one run of the benchmarks measured, kept in `docs/records`; ``benchmarks`` holds the figures of each."""
+    """The results of one benchmark run in `docs/records`; ``benchmarks``: results by benchmark."""
 
     date: str
     commit: str
@@ -95,7 +95,7 @@ class Record:
 
 
 def calibration() -> tuple[Figure, ...]:
-    """Measure the machine itself: a loop of Python and a SHA-256, the medians of nine rounds."""
+    """Measure the machine: a Python loop and a SHA-256, medians of nine rounds."""
     block = bytes(1 << 24)
     taken = interleaved(
         {
@@ -109,17 +109,17 @@ def calibration() -> tuple[Figure, ...]:
 
 @dataclass(slots=True)
 class Peak:
-    """The highest memory that a process holds from now on, whatever it held before; raises OSError where none tells.
+    """The peak memory of a process from now on; raises OSError if the kernel does not report it.
 
-    What a process holds afterwards says nothing of what it held meanwhile.
+    The memory after a run does not show the peak.
     """
 
     pid: int
     before: int = field(init=False)
-    """Bytes that it holds as this begins."""
+    """The memory in bytes at the start."""
 
     def __post_init__(self) -> None:
-        """Let the kernel count anew (proc(5): 5 to clear_refs resets VmHWM to what is held now)."""
+        """Reset the peak of the kernel (proc(5): 5 to clear_refs resets VmHWM to the present value)."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
         self.before = self.bytes
 
@@ -132,7 +132,7 @@ class Peak:
 
 
 def require_refusal(what: str, *, expected: tuple[str, ...], got: str) -> None:
-    """Print how ``what`` ended; raise unless it has all ``expected`` words, since something else was measured then."""
+    """Print the end of ``what``; raise without all ``expected`` words: the measurement is then invalid."""
     print(f"{what}: {got}", flush=True)
     lacking = [word for word in expected if word not in got]
     if lacking:
@@ -153,20 +153,20 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def report(*figures: Figure) -> None:
-    """Print the figures and hand them on."""
+    """Print the results, and pass them to `make bench`."""
     print(table(figures), flush=True)
     hand_on(*figures)
 
 
 def hand_on(*figures: Figure) -> None:
-    """Give the figures to the table at the end of `make bench`, if this runs under it."""
+    """Append the results to the table of `make bench`, if it runs this process."""
     if os.environ.get(REPORT):
         with Path(os.environ[REPORT]).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(one)) + "\n" for one in figures)
 
 
 def interleaved(operations: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
-    """Run all operations in turn, ``rounds`` times, after one round that does not count; return median milliseconds."""
+    """Run all operations in turn, ``rounds`` times after one warm-up round; return median milliseconds."""
     taken: dict[str, list[float]] = {name: [] for name in operations}
     for count in range(rounds + 1):
         for name, operation in operations.items():

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recorded boots as policy sees them: register values, events in words, proven facts."""
+"""Recorded boots in the form of policy: register values, described events, proven facts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One recorded boot, ready to be held against profiles."""
+    """One recorded boot, to be compared with profiles."""
 
     pcrs: dict[int, bytes]
     events: tuple[MeasuredEvent, ...]

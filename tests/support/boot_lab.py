@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lab of machines that become nodes by themselves, for tests that make them so many times."""
+"""A lab of machines that join by themselves, for tests that repeat the join many times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 USED_LAB = "ATTESTED_BOOT_LAB"
-"""Of a developer: NAME:LOOPBACK of a lab that is up and has a cluster, to be used and left instead of a fresh one."""
+"""Developer option: NAME:LOOPBACK of a running lab with a cluster, which is used and kept."""
 
 CONTROL_PLANE, WORKER = "cp-1", "w-1"
 UNIT = "attested-bootstrapper.service"
@@ -28,7 +28,7 @@ DOOR = "attested-init-service.service"
 PYTHON = "/opt/attested/venv/bin/python"
 WORDS = ("-e", '{"lab_bootstrapper": true, "lab_workers": 1}')
 
-# what the playbook reset runs on the machine, without the playbook
+# the commands of the playbook reset on the machine
 _ABSENT = """
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import client
 client.run_node({
@@ -39,7 +39,7 @@ client.run_node({
 
 _JOINED = (
     f'test "$(systemctl is-active {UNIT})" = inactive && '
-    "{ test -e /run/attested/joined || systemctl is-active --quiet kubelet; }"  # a locked member starts it, and no more
+    "{ test -e /run/attested/joined || systemctl is-active --quiet kubelet; }"  # a locked member only starts it
 )
 
 
@@ -47,7 +47,7 @@ _JOINED = (
 def boot_lab(
     name: str, loopback: str, *, words: tuple[str, ...] = WORDS, followers: tuple[str, ...] = (WORKER,)
 ) -> Iterator[Road]:
-    """Make the lab and its cluster, over the wire, wait until ``followers`` have joined, and remove it again."""
+    """Create the lab and its cluster over the network, wait until ``followers`` join, remove it at the end."""
     used = os.environ.get(USED_LAB)
     if used:
         name, _colon, loopback = used.partition(":")
@@ -82,7 +82,7 @@ def existing(road: Road, machine: str, *patterns: str) -> list[str]:
 
 
 def make_absent(road: Road, machine: str) -> None:
-    """Make a machine nobody's once it boots: what the playbook `reset` does, up to its reboot."""
+    """Reset a machine like the playbook `reset`, up to its reboot."""
     road.inside(machine, "systemctl", "stop", UNIT, check=False)
     road.inside(machine, PYTHON, "-c", _ABSENT)
     if machine != CONTROL_PLANE:
@@ -90,17 +90,17 @@ def make_absent(road: Road, machine: str) -> None:
 
 
 def make_fresh(road: Road, machine: str) -> None:
-    """Make a machine what `prepare` left: nobody's and unlocked; it begins as at any boot."""
+    """Reset and reboot a machine: unlocked and no member, as after `prepare`."""
     make_absent(road, machine)
     road.reboot(machine)
 
 
 def is_joined(road: Road, machine: str) -> bool:
-    """Whether the bootstrapper has ended, with the Node of this boot seen or a member's kubelet started."""
+    """Return whether the bootstrapper ended, with the Node of this boot or a started kubelet of a member."""
     return road.inside(machine, "sh", "-c", f"{_JOINED} && echo yes", check=False) == "yes\n"
 
 
 def wait_until_joined(road: Road, machine: str, *, seconds: float) -> None:
-    """Wait for that, on a machine that does not reboot meanwhile: it looks itself, which costs less than from here."""
+    """Wait for the end of a join on a machine that does not reboot meanwhile; it polls locally, which is faster."""
     look = f"for each in $(seq 100); do {_JOINED} && echo yes && exit; sleep 0.2; done"
     wait_for(lambda: road.inside(machine, "sh", "-c", look, check=False) == "yes\n", seconds=seconds)

@@ -26,7 +26,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One quote of the corpus with what belongs to it; ``folder`` holds tpm2-tools' own files of it."""
+    """One quote of the corpus; ``folder`` has its files of tpm2-tools."""
 
     name: str
     folder: Path
@@ -36,7 +36,7 @@ class Document:
 
     @property
     def public(self) -> bytes:
-        """The attestation key's TPMT_PUBLIC; all boots are of one machine, so of one key a kind."""
+        """The attestation key's TPMT_PUBLIC; all boots are of one machine, with one key of each kind."""
         return (BOOTS / "deb13-base" / "vector" / f"{self.key}.tpm2b_public").read_bytes()[2:]
 
     @property

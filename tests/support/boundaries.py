@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The boundaries at which a fault may come: the code's own steps, by the names that `striking.py` orders them by."""
+"""The points for faults: steps of the code, by the names that `striking.py` uses."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _OWN = [f"join:{one.name}" for one in _WORKER]
 _PHASES = [f"join:{one.name}" for one in JOIN_PHASES]
 _KUBEADM = _WORKER.index(StepName.KUBEADM) + 1
 FIRST_JOIN = [*_OWN[:_KUBEADM], *_PHASES, *_OWN[_KUBEADM:]]
-"""Of a worker that nobody knows, in the order in which it comes to them, whatever struck it on the way."""
+"""Points of a worker without membership, in their order, after any fault."""
 REJOIN = [f"rejoin:{one.name}" for one in _WORKER]
-"""Of a worker that is a node and was rebooted: of kubeadm's phases none is left but to start the kubelet."""
+"""Points of a member after a reboot: of kubeadm's phases, only the start of the kubelet remains."""
 JOIN = [*_OWN, *_PHASES, *REJOIN]
 INIT = ["init:KEYS", "init:TAKE"] + [f"init:{one.name}" for one in INIT_PHASES]
 MEMBER = [f"join:{one.name}" for one in _steps(takes_keys=True)] + [

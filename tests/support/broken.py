@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tests that failed, a line each: what stands beside the closing summary, where the end of a long log is kept."""
+"""List the failed tests, one per line, for the end of a long log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LONGEST = 500
 
 
 def broken(suite: ET.Element) -> tuple[str, ...]:
-    """Return the name of each failed test of a JUnit report and how its message begins, in `LONGEST` characters.
+    """Return name and message start of each failed test in a JUnit report, in `LONGEST` characters.
 
-    A fixture that fails, fails every test that asks for it with the same words: they are told once.
+    A failed fixture fails all of its tests with the same message, which is listed once.
     """
     told: dict[str, str] = {}
     for case in suite.iter("testcase"):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A policy as an admin's init brings it: one profile, a control plane and a worker, signed by the site of the tests."""
+"""A signed policy in an admin's init: one profile, a control plane and a worker, signed by the test site."""
 
 from __future__ import annotations
 

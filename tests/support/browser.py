@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian's Chromium without a window, driven by the DevTools protocol over a pipe: JSON that ends with a zero byte.
+"""Debian's headless Chromium over the DevTools protocol on a pipe: JSON messages that end with a zero byte.
 
-The browser has a profile of its own in a directory of the test. It reaches no other machine: all its requests but those
-for files go to a proxy that is not there. What it asked for is in `Tab.requests`, whether it was answered or not.
+The browser has its profile in a directory of the test. It reaches no other machine: all requests except for files go to
+an absent proxy. `Tab.requests` has all requested addresses, answered or not.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLOSED = "127.0.0.1:9"
-"""The port `discard`, at which nothing listens."""
+"""The port `discard`, without a listener."""
 ANSWER_SECONDS = 120.0
 
 
 class Pipe:
-    """Calls of the DevTools protocol and their answers; events are kept by session."""
+    """Calls of the DevTools protocol and their results; events are stored by session."""
 
     def __init__(self, into: int, out: int) -> None:
         self._into, self._out = into, out
@@ -90,7 +90,7 @@ class Tab:
         return self.pipe.call(method, session=self.session, **params)
 
     def open(self, address: str) -> None:
-        """Load a page and wait until it and all that it names was loaded."""
+        """Load a page and wait until it and its resources are loaded."""
         self.call("Page.navigate", url=address)
         self.pipe.wait_for("Page.loadEventFired", self.session)
 
@@ -102,28 +102,28 @@ class Tab:
 
     def of_kind(self, method: str) -> list[dict[str, Any]]:
         """Return what events of that name said since the page was opened."""
-        self.evaluate("0")  # events come before the answer
+        self.evaluate("0")  # events arrive before the result
         found = self.pipe.events
         return [one["params"] for one in found if (one["method"], one.get("sessionId")) == (method, self.session)]
 
     @property
     def requests(self) -> list[str]:
-        """The addresses that the page asked for."""
+        """The addresses that the page requested."""
         return [str(one["request"]["url"]) for one in self.of_kind("Network.requestWillBeSent")]
 
     @property
     def errors(self) -> list[str]:
-        """What went wrong in the page: exceptions, and what its Content-Security-Policy forbade."""
+        """The errors of the page: exceptions, and violations of its Content-Security-Policy."""
         thrown = [str(one["exceptionDetails"]) for one in self.of_kind("Runtime.exceptionThrown")]
         logged = [one["entry"] for one in self.of_kind("Log.entryAdded")]
         return thrown + [str(one["text"]) for one in logged if one["level"] == "error"]
 
     def size(self, width: int, height: int, *, phone: bool = False) -> None:
-        """Give the page a window of that size."""
+        """Set the window size of the page."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
 
     def media(self, *, scheme: str = "light", kind: str = "screen") -> None:
-        """Let the page be shown in the dark, or printed."""
+        """Emulate a dark color scheme or print."""
         self.call(
             "Emulation.setEmulatedMedia", media=kind, features=[{"name": "prefers-color-scheme", "value": scheme}]
         )
@@ -145,7 +145,7 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyUp", **more)
 
     def type(self, text: str) -> None:
-        """Type into what has the focus."""
+        """Type into the focused element."""
         self.call("Input.insertText", text=text)
 
     def picture(self) -> bytes:
@@ -174,7 +174,7 @@ class Browser:
         return tab
 
     def close(self, tab: Tab) -> None:
-        """Close a page and forget its events."""
+        """Close a page and remove its events."""
         self.pipe.call("Target.closeTarget", targetId=tab.target)
         self.pipe.events.clear()
 

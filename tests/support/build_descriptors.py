@@ -42,7 +42,7 @@ def rendered() -> str:
 
 
 def main() -> None:
-    """Write the file, or with --check compare it."""
+    """Write the file, or compare it with --check."""
     if "--check" in sys.argv[1:]:
         if TARGET.read_text(encoding="utf-8") != rendered():
             raise SystemExit("descriptors.py is not what the .proto files say: run tests/support/build_descriptors.py")

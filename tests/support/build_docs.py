@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what the docs take from code and records: reason codes, variables, attacks, presets, log lines, performance.
+"""Write the generated docs: reason codes, variables, attacks, presets, log lines, performance.
 
 Usage: python tests/support/build_docs.py [--check]
 """
@@ -225,7 +225,7 @@ def stale() -> list[str]:
 
 
 def main() -> None:
-    """Write the pages, or with --check compare them."""
+    """Write the pages, or compare them with --check."""
     if "--check" in sys.argv[1:]:
         if wrong := stale():
             raise SystemExit(f"not fresh: {', '.join(wrong)}; run tests/support/build_docs.py")

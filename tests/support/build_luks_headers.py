@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make `tests/vectors/luks/*.bin` anew: headers that the real cryptsetup wrote, with a real dm-integrity below it.
+"""Write `tests/vectors/luks/*.bin` again: headers of the real cryptsetup, with a real dm-integrity.
 
 Usage: python tests/support/build_luks_headers.py      (packages cryptsetup-bin, kmod, user-mode-linux; some minutes)
 
-The commands are below, plain: no code of the collection takes part. Only the first 32 KiB of each disk are kept.
+The commands are below; no code of the collection is used. Only the first 32 KiB of each disk are kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ cryptsetup --version
 
 
 def main() -> None:
-    """Make all headers in one run and write their begin."""
+    """Create all headers in one run and write the start of each disk."""
     if missing := missing_packages():
         sys.exit(f"expected the packages {', '.join(missing)}")
     with tempfile.TemporaryDirectory(prefix="luks-") as scratch:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets as needles: every spelling in which one could leak, and watching the processes of this host meanwhile."""
+"""Search for leaked secrets: all encodings of a secret, and a watch on the processes of this host."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def spellings(secret: bytes) -> list[bytes]:
 
 
 def spellings_of_pem(text: bytes) -> list[bytes]:
-    """Return a private key as lines of its PEM body, as its DER, and as both in base64 (as in a kubeconfig).
+    """Return a private key as lines of its PEM body, as DER, and as both in base64 (as in a kubeconfig).
 
-    Nothing of it is in the public key, which may be anywhere.
+    The public key, which is not secret, contains none of them.
     """
     body = b"".join(found.group(1) for found in _PEM.finditer(text))
     if not body:
@@ -42,9 +42,9 @@ def spellings_of_pem(text: bytes) -> list[bytes]:
     der = base64.b64decode(body)
     secret = der[len(der) // 3 : len(der) // 3 + _LINE_BYTES]
     lines = [line for line in body.split() if len(line) >= _LINE_BYTES]
-    # the first line says which kind of key it is, the same for every key of that kind
+    # the first line has the kind of key, which is the same for all keys of that kind
     own = lines[1:] or lines
-    with contextlib.suppress(ValueError, UnsupportedAlgorithm):  # OpenSSH's form holds no DER
+    with contextlib.suppress(ValueError, UnsupportedAlgorithm):  # the OpenSSH format has no DER
         scalar = _scalar(load_pem_private_key(text, None))
         secret = scalar or secret
         place = der.index(secret) // _LINE_OF_DER
@@ -60,10 +60,10 @@ def _scalar(key: object) -> bytes:
 
 
 class ProcessWatch:
-    """Reads argv and environment of every process of this host, those in machines too, until it is left."""
+    """Read argv and environment of all processes of this host, including those in containers, until it is stopped."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Set empty results."""
         self._seen: set[tuple[str, bytes]] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -95,4 +95,4 @@ class ProcessWatch:
             try:
                 self._seen.add((channel, Path(f"/proc/{process}/{name}").read_bytes()))
             except OSError:
-                continue  # ended meanwhile
+                continue  # the process has ended

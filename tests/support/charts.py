@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Charts for tests: a definition of Widgets, or none, and a Deployment that never becomes ready without kubelets.
+"""Helm charts for tests: optional CRD of Widgets, and a Deployment that is never ready without kubelets.
 
 `registry` serves one chart.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster's CA as kubeadm leaves it, and what a machine gives an admin after its init."""
+"""A cluster CA like kubeadm's, and the answer of a machine to an admin's init."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def request_of(key: Any = None, *, name: str = "attested:admin") -> bytes:
 
 
 class ClusterCa:
-    """A CA in the places of kubeadm below ``root``; the certificates are issued by the production's own function."""
+    """A CA at the paths of kubeadm below ``root``; production code issues the certificates."""
 
     def __init__(self, root: Path, *, clock: Clock | None = None) -> None:
-        """Make the CA."""
+        """Create the CA."""
         self._clock = clock or SystemClock()
         self._paths = KubernetesPaths(root=root)
         self._paths.ca.parent.mkdir(parents=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Constellation's program does to a verification service, from the facts of its wire form and no code of ours.
+"""Constellation's client of a verification service, written from its wire format without our code.
 
 ``/verify.API/GetAttestation`` in plain text: request field 2 is the nonce, answer field 1 the document. The document is
 JSON; its quote's extra data is SHA-256 of (no instance information, then SHA-256 of user data and nonce).
@@ -23,7 +23,7 @@ METHOD = "/verify.API/GetAttestation"
 USER_DATA = b"VerifyService"
 NONCE = bytes(range(32))
 _EXTRA_DATA_AT = 4 + 2 + 2 + 34
-"""TPMS_ATTEST: magic, type, qualified signer (a SHA-256 name behind its length), then the extra data."""
+"""TPMS_ATTEST: magic, type, qualified signer (a SHA-256 name with its length), then the extra data."""
 
 
 def request_of(nonce: bytes | None) -> bytes:
@@ -55,7 +55,7 @@ async def ask(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A document as their rules read it."""
+    """A document, parsed by Constellation's rules."""
 
     extra_data: bytes
     digest: bytes
@@ -95,7 +95,7 @@ def extended(value: bytes, cluster_id: bytes) -> bytes:
 
 
 def _verify(ak: bytes, attest: bytes, signature: bytes) -> None:
-    """TPMT_PUBLIC of a P-256 key ends with both coordinates, TPMT_SIGNATURE of ECDSA is two numbers behind 4 bytes."""
+    """TPMT_PUBLIC of P-256 ends with both coordinates; TPMT_SIGNATURE of ECDSA has two numbers after 4 bytes."""
     assert (ak[:4], signature[:4]) == (bytes.fromhex("0023000b"), bytes.fromhex("0018000b"))
     y, rest = ak[-32:], ak[:-34]
     x = rest[-32:]

@@ -58,7 +58,7 @@ def extra_data(user_data: bytes, nonce: bytes) -> bytes:
 
 @dataclass
 class Machine:
-    """A TPM as the variant ``qemu-vtpm`` believes it: an RSA key, and registers of one bank or of two."""
+    """A TPM for the variant ``qemu-vtpm``: an RSA key, and registers in one or two banks."""
 
     pcrs: dict[int, bytes] = field(default_factory=lambda: {index: bytes(32) for index in range(_REGISTERS)})
     banks: tuple[int, ...] = (SHA256,)
@@ -74,7 +74,7 @@ class Machine:
 
     @property
     def name(self) -> bytes:
-        """What names the key."""
+        """The name of the key."""
         return struct.pack(">H", SHA256) + hashlib.sha256(self.public).digest()
 
     def quote(self, data: bytes, bank: int) -> tuple[bytes, bytes, dict[int, bytes]]:
@@ -129,7 +129,7 @@ def spki(certificate_or_key: Any) -> bytes:
 
 @dataclass
 class StandIn:
-    """A running node: where it is, what it was told, and what it thinks of the client's evidence."""
+    """A running node: address, received requests, and verdict about the client's evidence."""
 
     machine: Machine
     port: int = 0
@@ -139,13 +139,13 @@ class StandIn:
 
     @property
     def endpoint(self) -> str:
-        """Where to connect."""
+        """The address of the node."""
         return f"127.0.0.1:{self.port}"
 
 
 @contextmanager
 def verification_service(machine: Machine) -> Iterator[StandIn]:
-    """Serve documents in plain text, as their DaemonSet does."""
+    """Serve documents in plain text, like Constellation's DaemonSet."""
     node = StandIn(machine)
 
     def attest(request: bytes) -> bytes:
@@ -166,9 +166,9 @@ def recovery_server(
     oid: str = OID,
     asks: int = 1,
 ) -> Iterator[StandIn]:
-    """Wait for a key on an attested TLS port; after ``asks`` calls nobody listens there any more.
+    """Wait for a key on an attested TLS port; after ``asks`` calls the port is closed.
 
-    ``forge`` makes another document than the machine's, out of user data and nonce.
+    ``forge`` returns another document from user data and nonce.
     """
     node = StandIn(machine)
     stopped = threading.Event()
@@ -192,7 +192,7 @@ def recovery_server(
 
 @contextmanager
 def join_service(answer: Callable[[str], bytes], *, expected: dict[int, bytes]) -> Iterator[StandIn]:
-    """Demand evidence of the client, judge it by the facts, and answer rejoin requests by the disk's id."""
+    """Require evidence of the client, verify it, and answer rejoin requests by disk id."""
     node = StandIn(Machine())
     nonce = secrets.token_bytes(32)
 
@@ -264,7 +264,7 @@ def _tls_front(
     nonce: bytes | None = None,
     stopped: threading.Event | None = None,
 ) -> Iterator[None]:
-    """Terminate TLS with one context for each connection and carry its bytes to a gRPC server on a unix socket."""
+    """Terminate TLS with one context per connection and forward its bytes to a gRPC server on a unix socket."""
     with tempfile.TemporaryDirectory(prefix="cn-") as folder, socket.create_server(("127.0.0.1", 0)) as door:
         path = str(Path(folder) / "grpc")
         server = _server(methods, node)
@@ -318,12 +318,12 @@ def _context(key: ec.EllipticCurvePrivateKey, leaf: x509.Certificate) -> SSL.Con
 
 
 def _alpn(_connection: SSL.Connection, offered: list[bytes]) -> Any:
-    """Select as Go does: in the order of the server's own list."""
+    """Select like Go: in the order of the server's list."""
     return next((one for one in (b"http/1.1", b"h2") if one in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
 
 
 def _demand_client(context: SSL.Context, nonce: bytes) -> None:
-    """Ask for any certificate, with a list of acceptable CAs that holds one name: the nonce."""
+    """Request any certificate, with a list of acceptable CAs with one name: the nonce."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _b64(nonce))])
     now = datetime.now(UTC)
@@ -336,7 +336,7 @@ def _demand_client(context: SSL.Context, nonce: bytes) -> None:
 
 
 def _client_evidence(shown: x509.Certificate, nonce: bytes) -> dict[str, Any]:
-    """Hold a client's certificate against the facts of their verification; assertion errors are the test's."""
+    """Verify a client's certificate by Constellation's rules; assertion errors fail the test."""
     shown.verify_directly_issued_by(shown)
     now = datetime.now(UTC)
     assert shown.not_valid_before_utc <= now <= shown.not_valid_after_utc

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files that all control planes of a cluster share, as kubeadm makes them."""
+"""The files that all control planes of a cluster share, as kubeadm creates them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 class GivenControlPlane:
-    """A source in memory; ``read_error`` is raised instead, ``reads`` counts."""
+    """A source in memory; raises ``read_error`` if set, counts ``reads``."""
 
     def __init__(self) -> None:
         self.read_error: Exception | None = None

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A playbook whose command is killed in the middle, with every process that it had started."""
+"""Kill a running playbook with all of its processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def cut_run(road: Road, playbook: str, *words: str, after: str, changes: int = 1) -> str:
-    """Kill a playbook when a task whose name ends with ``after`` has changed so many hosts; return what it said.
+    """Kill a playbook when a task whose name ends with ``after`` has changed this many hosts; return its output.
 
-    Tasks of that name count together, and hosts take their turns: those behind the last one counted have not begun, or
-    have only just. Fails where the run ends before.
+    All tasks with that name count. Hosts are processed in turn: hosts after the last counted one have not started, or
+    have just started. Fails if the run ends before.
     """
     process = road.start(playbook, "--forks=1", *words)
     said, left, is_it = "", changes, False
@@ -43,8 +43,8 @@ def phases_left(road: Road, playbook: str, *words: str) -> list[str]:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to the command and to its descendants; nothing of it says goodbye."""
-    process.send_signal(signal.SIGSTOP)  # it starts nothing meanwhile
+    """Send SIGKILL to the command and to its descendants."""
+    process.send_signal(signal.SIGSTOP)  # prevents new processes meanwhile
     for pid in (*_descendants(process.pid), process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A state disk's life and its cuts, run inside of a kernel with dm-integrity (`uml.py`): /dev/ubdb is the disk.
+"""Scenarios of a state disk in a kernel with dm-integrity (`uml.py`): /dev/ubdb is the disk.
 
 Usage, in that kernel: python tests/support/disk_bed.py life|flipped|told|cuts|rekeys NUMBER ...
-It leaves SCENARIO.json.
+Writes SCENARIO.json.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ _NAMES = Path("/sys/class/block")
 BLOCK, BLOCKS, FLIPPED = 4096, 16, 5
 _BLOCK_PLACE, _BLOCK_SIZE = 1, 2  # FIBMAP and FIGETBSZ of <linux/fs.h>
 STEPS = 15
-"""How many steps lead from a blank disk to one in use."""
+"""The number of steps from a blank disk to a disk in use."""
 NEW_KEY = bytes(range(200, 232))
 NEW_KEY_FILE = Path("/run/new.key")
 NAME = "2-9f2c1d5e9f2c1d5e"
 REKEY_STEPS = 7
-"""How many steps lead from one key to another."""
+"""The number of steps from one key to another."""
 
 
 class FileCounter:
-    """A number in a file, in the place of the TPM where only the order of the steps is tried."""
+    """A counter in a file, in place of the TPM if only the order of steps is tested."""
 
     path = Path("/run/counter")
 
@@ -85,13 +85,13 @@ class FileCounter:
         return self.define() if self.path.exists() else None
 
     def increment(self) -> int:
-        """Add one and return the new value."""
+        """Increment and return the value."""
         self.path.write_text(str(self.define() + 1), encoding="ascii")
         return self.define()
 
 
 def life() -> dict[str, Any]:
-    """One disk from blank to refused, by the module's own way and with a real TPM beside it; return what was seen."""
+    """Take a disk from blank to refused, with the module's code and a real TPM; return the observations."""
     with SoftTpm(), ProcessWatch() as watch:
         seen: dict[str, Any] = {
             "blank": inspect({"device": DEVICE, "uuid": UUID, "memory": str(PATHS.memory)}, True).values
@@ -138,7 +138,7 @@ def life() -> dict[str, Any]:
 
 
 def flipped() -> dict[str, Any]:
-    """One sector of the disk is changed: below a file of the kubelet's, then below the record of unlocks."""
+    """Change one sector of the disk: below a file of the kubelet, then below the record of unlocks."""
     with SoftTpm():
         seen: dict[str, Any] = {"made": _module("opened")}
         data = PATHS.directories[0] / "data"
@@ -157,7 +157,7 @@ def flipped() -> dict[str, Any]:
 
 
 def told() -> dict[str, Any]:
-    """One sector is changed below a file, which is then read; return what the kernel's log says before and after."""
+    """Change one sector below a file and read it; return the kernel's log before and after."""
     open_disk = state_disk()
     open_disk.apply(open_disk.plan())
     DATA.write_bytes(b"".join(bytes([number]) * BLOCK for number in range(BLOCKS)))
@@ -198,7 +198,7 @@ def _place(path: Path, number: int) -> int:
 def _flip(place: int) -> None:
     """Change one byte of the disk below a sector of the closed volume.
 
-    What differs last after that sector was written anew lies behind the journal and the tags: it is the sector itself.
+    After the sector is written again, the journal and the tags change before it: the last difference is the sector.
     """
     before = Path(DISK).read_bytes()
     subprocess.run(["cryptsetup", "open", "--key-file", str(KEY_FILE), DISK, "probe"], check=True)
@@ -219,7 +219,7 @@ def _flip(place: int) -> None:
 
 
 def _block(path: Path, number: int) -> str:
-    """Return how reading a block of the file ends: "as written", "other data", or the name of the error."""
+    """Return the result of reading a block of the file: "as written", "other data", or the name of the error."""
     with path.open("rb", buffering=0) as stream:
         try:
             found = os.pread(stream.fileno(), BLOCK, number * BLOCK)
@@ -229,7 +229,7 @@ def _block(path: Path, number: int) -> str:
 
 
 def cuts(numbers: list[int]) -> dict[str, Any]:
-    """Kill the process before the step of each number, odd ones with a reboot, and run again; return how each ended."""
+    """Kill the process before the step of each number, odd ones with a reboot; run again and return the results."""
     return {str(number): _cut(number) for number in numbers}
 
 
@@ -259,7 +259,7 @@ def _killed_at(number: int, make: Callable[[Hooks], StateDisk]) -> dict[str, Any
 
 
 def rekeys(numbers: list[int]) -> dict[str, Any]:
-    """Take a disk in use to another key, killed before the step of each number; return how each ended."""
+    """Change the key of a disk in use, killed before the step of each number; return the results."""
     return {str(number): _rekey(number) for number in numbers}
 
 
@@ -289,13 +289,13 @@ def _rekey(number: int) -> dict[str, Any]:
 
 
 def give_second_key() -> None:
-    """Put the key of the other version beside the first one."""
+    """Add the key of the other version beside the first one."""
     NEW_KEY_FILE.touch(mode=0o600)
     NEW_KEY_FILE.write_bytes(NEW_KEY)
 
 
 def write_data() -> str:
-    """Write a file onto the volume, to the disk itself, and return its digest."""
+    """Write a file to the volume with fsync, and return its digest."""
     DATA.write_bytes(os.urandom(1 << 20))
     os.sync()
     return data_digest()
@@ -307,13 +307,13 @@ def data_digest() -> str:
 
 
 def copy_header(target: Path) -> None:
-    """Copy the header of the disk, with all its key slots."""
+    """Copy the header of the disk with all key slots."""
     with Path(DISK).open("rb") as disk:
         target.write_bytes(disk.read(16 << 20))
 
 
 def rekeyed() -> dict[str, Any]:
-    """Say of header and record what cryptsetup itself says: which keys open which slots, now and before."""
+    """Return what cryptsetup reports about header and record: which keys open which slots, now and before."""
     current = Path("/run/header.now")
     copy_header(current)
     record = parse_record(PATHS.record.read_bytes())
@@ -328,7 +328,7 @@ def rekeyed() -> dict[str, Any]:
 
 
 def _opens(header: Path, key: bytes) -> bool:
-    """Say whether plain cryptsetup opens any slot of a header with a key."""
+    """Return whether cryptsetup opens any slot of a header with a key."""
     argv = ["cryptsetup", "open", "--test-passphrase", "--key-file", "-", "--keyfile-size", "32", str(header)]
     return subprocess.run(argv, input=key, capture_output=True, check=False).returncode == 0
 
@@ -349,7 +349,7 @@ def reencryption() -> dict[str, Any]:
 
 
 def finished() -> dict[str, Any]:
-    """Bring the disk into use and say what is there then, and whether its record, counter and header agree."""
+    """Bring the disk into use; return its state, and whether record, counter and header agree."""
     disk = state_disk()
     disk.apply(disk.plan())
     record = _record()
@@ -454,7 +454,7 @@ def _copy(source: str, target: str) -> None:
 
 
 class SoftTpm:
-    """A software TPM of this kernel, its state in the folder ``tpm`` of the test."""
+    """A software TPM in this kernel, with its state in the directory ``tpm`` of the test."""
 
     def __enter__(self) -> None:
         """Start it and wait for its socket."""

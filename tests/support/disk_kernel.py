@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run a scenario of `disk_bed.py` in a kernel with dm-integrity, and return what it saw."""
+"""Run a scenario of `disk_bed.py` in a kernel with dm-integrity, and return its result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MEBIBYTES = 28
 
 
 def blank_disks(folder: Path) -> list[Path]:
-    """Make the disks of such a kernel; skips, with the reason, where its packages are not installed."""
+    """Create the disks of the kernel; skips with the reason if packages are missing."""
     if missing := missing_packages():
         pytest.skip(f"no kernel with dm-integrity here: {', '.join(missing)} not installed")
-    # the kernel calls its root after the first disk, which would make that one look mounted
+    # the kernel names its root after the first disk, so that one would look mounted
     disks = [folder / "none.img", folder / "disk.img"]
     for disk in disks:
         with disk.open("wb") as stream:

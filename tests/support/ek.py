@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Endorsement certificates built from the TCG's profile with an own root; each part can be left out or changed."""
+"""Endorsement certificates by the TCG's profile with a test root; each part can be omitted or changed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def authority_extensions(*, path_length: int | None = None) -> dict[str, x509.Ex
 
 @dataclass(slots=True)
 class Authority:
-    """A key that signs certificates, and its own certificate."""
+    """A key that signs certificates, with its certificate."""
 
     name: str
     certificate: x509.Certificate = field(init=False)

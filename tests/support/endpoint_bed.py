@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Control planes that are TLS servers of one CA, and the proxy before them as the program that it is."""
+"""Control planes as TLS servers with one CA, and the real proxy program in front of them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ CHUNK = 1 << 16
 
 
 class Credentials:
-    """The cluster's CA, a server's pair for the endpoint's name alone, and the contexts of both ends."""
+    """The cluster's CA, a server key pair for the endpoint name only, and the TLS contexts of both ends."""
 
     def __init__(self, directory: Path) -> None:
-        """Make them in ``directory``."""
+        """Write the files to ``directory``."""
         self.ca = Authority.make(directory)
         self.ca.issue("server", names=[(NameOID.COMMON_NAME, "kube-apiserver")], server=True, dns=(NAME,))
         self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -43,10 +43,10 @@ class Credentials:
 
 
 class ControlPlane:
-    """A server on loopback that can be killed, and comes back at the same port."""
+    """A server on loopback that can be killed and restarted at the same port."""
 
     def __init__(self, handler: Handler, *, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
-        """Serve with ``handler``, in TLS where there is a context."""
+        """Serve with ``handler``, with TLS if there is a context."""
         self.port = port
         self.taken = 0
         self._handler = handler
@@ -56,16 +56,16 @@ class ControlPlane:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listen, at the port of before if there was one."""
+        """Listen, at the previous port if there was one."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls, backlog=2048)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self) -> None:
-        """Take no more connections and break those that there are, as a machine does that lost its power."""
+        """Accept no more connections and break existing ones, like a machine without power."""
         assert self._server is not None
         self._server.close()
         for writer in list(self._writers):
@@ -97,7 +97,7 @@ def says(word: bytes) -> Handler:
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send back what comes, as it comes."""
+    """Echo the data."""
     while piece := await reader.read(CHUNK):
         writer.write(piece)
         await writer.drain()
@@ -105,7 +105,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[str]:
-    """Yield an address at which the kernel drops every further request for a connection, as a dead machine does."""
+    """Yield an address at which the kernel drops further connection requests, like a dead machine."""
     with contextlib.ExitStack() as stack:
         full = stack.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))
@@ -119,10 +119,10 @@ def black_hole() -> Iterator[str]:
 
 
 class Program:
-    """The proxy as a process of its own."""
+    """The proxy in a separate process."""
 
     def __init__(self, directory: Path, **config: Any) -> None:
-        """Write its configuration below ``directory``, where its list lies too."""
+        """Write its configuration and list below ``directory``."""
         self.list = directory / "control-planes.json"
         self._config = directory / "api-endpoint.yml"
         self._config_values = {"listen_port": free_port(), "list_file": str(self.list), **config}
@@ -134,7 +134,7 @@ class Program:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def configure(self, **changes: Any) -> None:
-        """Write the configuration with ``changes``; the program reads it when it is told to."""
+        """Write the configuration with ``changes``; the program reads it at a reload."""
         self._config_values |= changes
         self._config.write_text(yaml.safe_dump(self._config_values), encoding="utf-8")
 
@@ -143,21 +143,21 @@ class Program:
         return self.log.read_text(encoding="utf-8").count(f'"event": "{event}"')
 
     async def wait_for(self, event: str, *, times: int = 1) -> None:
-        """Wait until it has logged ``event`` so often."""
+        """Wait until it has logged ``event`` this many times."""
         async with asyncio.timeout(120):
             while self.told(event) < times:
                 assert self.process.poll() is None, self.log.read_text(encoding="utf-8")
                 await asyncio.sleep(0.02)
 
     def stop(self) -> int:
-        """End it as systemd does; return its exit code."""
+        """End it like systemd; return its exit code."""
         self.process.terminate()
         return self.process.wait(60)
 
 
 @contextlib.asynccontextmanager
 async def program(directory: Path, control_planes: Sequence[str], **config: Any) -> AsyncIterator[Program]:
-    """Run the proxy before ``control_planes`` until the block ends."""
+    """Run the proxy for ``control_planes`` until the block ends."""
     made = Program(directory, control_planes=list(control_planes), **config)
     try:
         await made.wait_for("listening")

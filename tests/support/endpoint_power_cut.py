@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A control plane loses its power while a stream to it stands still; run by `unshare --map-root-user --net`.
+"""Cut the power of a control plane during an idle stream; run by `unshare --map-root-user --net`.
 
-In a network namespace of its own every packet from and to it is dropped. Prints what became of the stream and who
-answered next, one word a line.
+In its own network namespace all packets from and to it are dropped. Prints the result of the stream and the next
+server, one word per line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LIMITS = Limits(connect_seconds=5.0, dead_seconds=2)
 
 
 class Silent:
-    """Hears the proxy and keeps nothing."""
+    """Receive events of the proxy and discard them."""
 
     def event(self, name: str, /, **fields: str | float | bool | None) -> None:
-        """Hear of one event."""
+        """Discard an event."""
 
 
 def cut(port: int) -> None:
-    """Drop everything that goes to or comes from ``port``."""
+    """Drop all packets from and to ``port``."""
     rules = f"""
     table inet power {{
       chain in {{
@@ -48,7 +48,7 @@ async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> str:
 
 
 async def main() -> None:
-    """Cut the power of the one that is used."""
+    """Cut the power of the control plane in use."""
     first, second = ControlPlane(says(b"first")), ControlPlane(says(b"second"))
     await first.start()
     await second.start()

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real members of etcd on loopback, with TLS as kubeadm has it: they join, are killed for good, and are replaced.
+"""Real members of etcd on loopback with TLS like kubeadm's: they join, are killed, and are replaced.
 
-Programs and certificates are those of `api_bed`; etcdctl does what kubeadm does when a control plane joins.
+Programs and certificates are those of `api_bed`; etcdctl runs the steps of kubeadm for a joining control plane.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STOP_SECONDS = 60
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """One member: its name, its ports on loopback, and its process while it runs."""
+    """One member: name, ports on loopback, and process while it runs."""
 
     name: str
     client_port: int
@@ -47,24 +47,24 @@ class Process:
 
     @property
     def client_url(self) -> str:
-        """Where clients reach it."""
+        """The client URL."""
         return f"https://127.0.0.1:{self.client_port}"
 
     @property
     def peer_url(self) -> str:
-        """Where the other members reach it."""
+        """The peer URL."""
         return f"https://127.0.0.1:{self.peer_port}"
 
 
 @dataclass(slots=True, kw_only=True)
 class EtcdBed:
-    """A cluster of etcd; ``directory`` holds the CA, the client's certificate and the members' data."""
+    """An etcd cluster; ``directory`` has the CA, the client's certificate and the members' data."""
 
     directory: Path
     members: dict[str, Process] = field(default_factory=dict)
 
     def begin(self, *names: str) -> None:
-        """Start a new cluster of these members and wait until each of them answers."""
+        """Start a new cluster with these members and wait until all answer."""
         self._certificates()
         for name in names:
             self.members[name] = _process(name)
@@ -83,14 +83,14 @@ class EtcdBed:
         return tuple(name for name, one in self.members.items() if one.running and one.running.poll() is None)
 
     def kill(self, name: str) -> None:
-        """End a member as a power cut does; its data stay."""
+        """End a member like a power cut; its data stay."""
         process = self.members[name].running
         assert process is not None
         process.kill()
         process.wait(timeout=_STOP_SECONDS)
 
     def learn(self, name: str, *, asked: str) -> None:
-        """Add a new member as a learner, through the one that is asked, and start it."""
+        """Add a new member as a learner, through the member ``asked``, and start it."""
         one = _process(name)
         self.add(name, one.peer_url, asked=asked)
         listed = json.loads(self.etcdctl(asked, "member", "list", "--write-out=json"))["members"]
@@ -99,22 +99,22 @@ class EtcdBed:
         self._start(one, cluster=",".join(f"{who}={url}" for url, who in known.items()), state="existing")
 
     def add(self, name: str, peer_url: str, *, asked: str) -> None:
-        """Add a learner that need not exist; etcd does so only once all have been connected for a while."""
+        """Add a learner that need not exist; etcd accepts it only after all members are connected for a while."""
         words = ("member", "add", name, "--learner", f"--peer-urls={peer_url}")
         wait_for(lambda: " added " in self.etcdctl(asked, *words, check=False))
 
     def start_again(self, name: str) -> subprocess.Popen[bytes]:
-        """Start a member that was killed, with the data that it had; return its process."""
+        """Start a killed member with its previous data; return its process."""
         return self._start(self.members[name], cluster=f"{name}={self.members[name].peer_url}", state="existing")
 
     def promote(self, name: str, *, asked: str) -> None:
-        """Give a learner its vote as soon as etcd finds it in step, as kubeadm does."""
+        """Promote a learner as soon as etcd finds it in sync, like kubeadm."""
         url = self.members[name].peer_url
         number = next(one.member_id for one in self.gateway(asked).members() if url in one.peer_urls)
         wait_for(lambda: "promoted" in self.etcdctl(asked, "member", "promote", f"{number:x}", check=False))
 
     def wait_healthy(self, name: str, *, asked: str) -> None:
-        """Wait until the one that is asked sees ``name`` answer."""
+        """Wait until the member ``asked`` sees ``name`` answer."""
 
         def is_healthy() -> bool:
             with contextlib.suppress(EtcdError):
@@ -124,7 +124,7 @@ class EtcdBed:
         wait_for(is_healthy)
 
     def etcdctl(self, name: str, *words: str, check: bool = True) -> str:
-        """Run etcdctl against one member and return what it printed."""
+        """Run etcdctl against one member and return its output."""
         d = self.directory
         argv = [
             str(binaries() / "etcdctl"),
@@ -139,7 +139,7 @@ class EtcdBed:
         return done.stdout
 
     def stop(self) -> None:
-        """End every process that was started here."""
+        """End all processes."""
         for one in self.members.values():
             if one.running is not None and one.running.poll() is None:
                 one.running.kill()

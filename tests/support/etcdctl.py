@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What etcdctl says of the members of a lab's etcd, asked in the Pod of one of them."""
+"""Query the members of a lab's etcd with etcdctl in the Pod of one of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CREDENTIAL = tuple(
 
 
 def learners_of(road: Road, asked: str = "cp-1") -> dict[str, bool]:
-    """Return whether each member is a learner, as the member on ``asked`` says; empty where it does not answer.
+    """Return whether each member is a learner, by the member on ``asked``; empty if it does not answer.
 
-    By the API server of that machine: the one that the cluster's name leads to may be the one that is lost.
+    Uses the API server of that machine, because the cluster's name may lead to the lost one.
     """
     api = ("--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
     pod = ("exec", "--namespace=kube-system", f"etcd-{asked}", "--", "etcdctl", *_CREDENTIAL)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One whole exchange between a test attester and a verifier, good unless a test changes one point of it."""
+"""One whole exchange between a test attester and a verifier, valid unless a test changes one part."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def identity_of(ek: LoadedKey, name: str = "w-1", role: Role = Role.WORKER) -> N
 
 @dataclass(slots=True)
 class Exchange:
-    """A machine with a recorded boot, and a policy that knows it; ``run`` plays the exchange and verifies it."""
+    """A machine with a recorded boot, and a policy that accepts it; ``run`` runs and verifies the exchange."""
 
     boot: boots.Boot = field(default_factory=lambda: boots.load("deb13-base"))
     tpm: SoftTpm = field(init=False)
@@ -130,6 +130,6 @@ class Exchange:
         return verify_node(known.pop("bound"), **known)
 
     def run(self, **changes: Any) -> VerifiedNode:
-        """Play the whole exchange; ``changes`` replace what the verifier knows."""
+        """Run the whole exchange; ``changes`` replace facts of the verifier."""
         challenge, record = self.challenged()
         return self.verified(self.answered(challenge), record, **changes)
