@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults at every step: which functions of ours a piece of work calls, and what happens when one of them fails.
+"""Fault injection at every step: which functions of ours an operation calls, and its result if one of them fails.
 
-The steps are not listed by hand: the work is watched once, and then done again for each function that it called, with
-an exception where that function begins, or where it ends with its work done.
+The steps are not listed by hand: the operation runs once under trace, and then once for each function that it called,
+with an exception at the start or at the end of that function.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ FAULT = "a fault of this step"
 
 
 class InjectedError(Exception):
-    """What no code of ours can expect."""
+    """An error that our code cannot expect."""
 
 
 class NotReachedError(Exception):
-    """The work was done without the step: something was remembered from an earlier time."""
+    """The operation succeeded without the step, because of cached data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A function of ours, and where in it the fault is: at its beginning or at its end."""
+    """A function of ours, and the place of the fault: at its start or at its end."""
 
     code: CodeType
     when: str
@@ -52,18 +52,18 @@ class Step:
 
     @property
     def file(self) -> str:
-        """The file below module_utils."""
+        """The file, relative to module_utils."""
         return _place(self.code.co_filename).removeprefix(f"{UTILS}/")
 
 
 @cache
 def _place(file: str) -> str:
-    """Return where a file is: the collection may have been imported through a link."""
+    """Return the resolved path of a file: the collection may be imported through a link."""
     return os.path.realpath(file)
 
 
 def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> list[Step]:
-    """Do ``work`` and return the steps that it took, in their order; only those of ``packages``, if there are any."""
+    """Run ``work`` and return its steps in order, optionally only those of ``packages``."""
     seen: dict[Step, None] = {}
     prefixes = tuple(f"{UTILS}/{name}" for name in packages) or (str(UTILS),)
 
@@ -72,7 +72,7 @@ def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> lis
         return None if known else inside
 
     def inside(frame: FrameType, event: str, _argument: Any) -> Any:
-        if event == "line":  # a generator that is thrown away unused begins, but runs no line
+        if event == "line":  # a generator that is never started runs no line
             seen.setdefault(Step(frame.f_code, BEGIN))
         if event == "return" and Step(frame.f_code, BEGIN) in seen and not _yields(frame):
             seen.setdefault(Step(frame.f_code, END))
@@ -83,7 +83,7 @@ def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> lis
 
 
 def with_fault(step: Step, work: Callable[[], _Result], error: Exception) -> _Result:
-    """Do ``work`` with ``error`` at the first time that ``step`` is reached; raises `NotReachedError` if it is not."""
+    """Run ``work`` with ``error`` when ``step`` is reached first; raises `NotReachedError` if it is not reached."""
     done: list[bool] = []
 
     def fail(frame: FrameType, event: str, _argument: Any) -> Any:
@@ -107,21 +107,21 @@ def with_fault(step: Step, work: Callable[[], _Result], error: Exception) -> _Re
 
 
 def raised(step: Step, work: Callable[[], object], error: Exception | None = None) -> str:
-    """Return "" if the fault came out of ``work``, or a refusal that it caused; else what happened instead."""
+    """Return "" if ``work`` raised the fault or a refusal caused by it, else a description of the result."""
     fault = error or InjectedError(FAULT)
     try:
         result = with_fault(step, work, fault)
     except NotReachedError:
         raise
     except Exception as caught:  # noqa: BLE001 - which one it is, is what is asked
-        # a library that calls us back keeps the words of an error and not the error
+        # a library that calls our code may keep only the message of an error
         told = isinstance(caught, AttestedError) and f"{fault}" in caught.message
         return "" if told or fault in _causes(caught) else f"{step}: {type(caught).__name__} {caught}"
     return f"{step}: passed with {type(result).__name__}"
 
 
 def passed(step: Step, work: Callable[[], object]) -> list[str]:
-    """Return the kinds of errors that our code expects in places, after which ``work`` has a result all the same."""
+    """Return the kinds of expected errors with which ``work`` still has a result."""
     kinds = (ValueError(FAULT), Refusal(FAULT, reason=Reason.EVIDENCE_MALFORMED))
     return [text for kind in kinds if "passed with" in (text := raised(step, work, kind))]
 
@@ -133,18 +133,18 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _yields(frame: FrameType) -> bool:
-    """Whether a generator only gives something and goes on: an error there would skip its own `finally`, as none does.
+    """Return whether a generator is at a yield: an error there would skip its `finally`.
 
-    A context manager would then keep what it holds, a lock for instance, whoever leaves it by whatever way.
+    A context manager would then not release its resources, such as a lock.
     """
     return frame.f_code.co_code[frame.f_lasti] == opmap["YIELD_VALUE"]
 
 
 def _traced(trace: Callable[..., Any], work: Callable[[], _Result]) -> _Result:
-    """Do ``work`` under ``trace``, with the garbage collector off.
+    """Run ``work`` under ``trace``, without garbage collection.
 
-    The collector closes generators that an earlier fault left: an error raised there is lost, and the step was not
-    reached by this work.
+    The collector closes generators of an earlier fault: an error raised there is lost, and this run would not reach the
+    step.
     """
     _forget()
     before, collecting = sys.gettrace(), gc.isenabled()
@@ -159,7 +159,7 @@ def _traced(trace: Callable[..., Any], work: Callable[[], _Result]) -> _Result:
 
 
 def _forget() -> None:
-    """Empty the caches of keys: what is kept from the last time is no step of this time."""
+    """Clear the caches of keys, so that all steps run again."""
     for one in vars(structures).values():
         if hasattr(one, "cache_clear"):
             one.cache_clear()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the size of the house: the code, its imports, what a module ships, what four operations call.
+"""Measure the size of the code base: code, imports, files that a module ships, calls of four operations.
 
 Usage: python tests/support/figures.py [--tree DIR] [--json FILE] [--against FILE ...] [--files-only]
 
@@ -68,7 +68,7 @@ OPERATIONS = (
 
 
 def floors(graph: Graph[Node]) -> int:
-    """Return how many nodes the longest chain has; a cycle counts once."""
+    """Return the number of nodes of the longest chain; a cycle counts once."""
     cycle = house.cycle_of(graph)
 
     @cache
@@ -273,7 +273,7 @@ def _memory(process: Path, first: str, names: Sequence[str]) -> float:
         if not is_inside or age < LONG_RUNNING_SECONDS or all(word.rpartition("/")[2] not in names for word in words):
             return 0
         return int((process / "smaps_rollup").read_text(encoding="ascii").partition("\nPss:")[2].split()[0]) / 1024
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process has ended
         return 0
 
 

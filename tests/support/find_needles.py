@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find needles in everything that one machine keeps or says: files, argv, environments, the journal.
+"""Search for needles in all data and output of one machine: files, argv, environments, the journal.
 
-A program of its own, with nothing but the standard library: a test runs it inside a node (`python3 -c`). It reads JSON
-from standard input, {"needles": {name: [hex, ...]}, "since": seconds, "skip": [directories]}, and prints a JSON list of
+A standalone program with only the standard library: a test runs it inside a node (`python3 -c`). It reads JSON from
+standard input, {"needles": {name: [hex, ...]}, "since": seconds, "skip": [directories]}, and prints a JSON list of
 {"channel", "place", "needle"}. Files whose inode is older than ``since`` were complete before the first secret existed.
 """
 
@@ -26,7 +26,7 @@ SIZE_LIMIT = 256 << 20
 
 
 def matches(data: bytes, needles: dict[str, list[bytes]]) -> Iterator[str]:
-    """Return the names of the needles that ``data`` holds in any of their spellings."""
+    """Return the names of the needles that ``data`` contains in any encoding."""
     return (name for name, spellings in needles.items() if any(one in data for one in spellings))
 
 
@@ -42,7 +42,7 @@ def files(root: str, *, skip: tuple[str, ...], since: float) -> Iterator[tuple[s
                     with path.open("rb") as file:
                         yield str(path), file.read(SIZE_LIMIT)
             except OSError:
-                continue  # gone, or not for reading
+                continue  # removed or unreadable
 
 
 def processes() -> Iterator[tuple[str, str, bytes]]:
@@ -52,11 +52,11 @@ def processes() -> Iterator[tuple[str, str, bytes]]:
             try:
                 yield channel, directory.name, (directory / name).read_bytes()
             except OSError:
-                continue  # ended meanwhile
+                continue  # the process has ended
 
 
 def journal() -> bytes:
-    """Return everything in the journal, all fields; empty where there is none."""
+    """Return the whole journal with all fields; empty without a journal."""
     argv = ["journalctl", "--all", "--output=json", "--no-pager"]
     try:
         return subprocess.run(argv, capture_output=True, check=False).stdout
@@ -65,7 +65,7 @@ def journal() -> bytes:
 
 
 def look(asked: dict[str, Any]) -> list[dict[str, str]]:
-    """Return every place where a needle is."""
+    """Return all places of needles."""
     needles = {name: [bytes.fromhex(one) for one in spellings] for name, spellings in asked["needles"].items()}
     skip = ("/proc", "/sys", *asked["skip"])
     found = files("/", skip=skip, since=asked["since"])

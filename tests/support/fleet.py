@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fleet's findings without a fleet: what verified, refused and silent nodes look like, hostile names included."""
+"""Findings of a fleet without machines: verified, refused and unreachable nodes, including hostile names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOSTILE = (
 
 
 def finding(node: str, *, boot: str = "aa", **changes: Any) -> Finding:
-    """Return a verified node; ``boot`` (hex pairs) makes its registers."""
+    """Return a verified node; ``boot`` (hex pairs) sets its registers."""
     known: dict[str, Any] = {
         "node": node,
         "outcome": Outcome.VERIFIED,
@@ -83,7 +83,7 @@ def silent(node: str) -> Finding:
 
 
 def report(*findings: Finding) -> FleetReport:
-    """Return the report of a run that found these."""
+    """Return the report of a run with these findings."""
     return FleetReport(
         cluster_id="c1" * 32,
         release="0.2.0",
@@ -94,7 +94,7 @@ def report(*findings: Finding) -> FleetReport:
 
 
 def said(**changes: Any) -> dict[str, Any]:
-    """Return what a node says of itself where all is well."""
+    """Return the own status of a healthy node."""
     return {
         "phase": "Joined",
         "needs_person": False,
@@ -108,7 +108,7 @@ def said(**changes: Any) -> dict[str, Any]:
 
 
 def known(name: str, **changes: Any) -> dict[str, Any]:
-    """Return what the cluster says of a node where all is well."""
+    """Return the status of a healthy node in the cluster."""
     return {
         "name": name,
         "registered": True,
@@ -132,7 +132,7 @@ def status(
     next_boots: dict[str, dict[str, Any]] | None = None,
     **cluster: Any,
 ) -> FleetStatus:
-    """Return the status of a cluster that answers."""
+    """Return the status of a reachable cluster."""
     planes = [name for name in nodes if name.startswith("cp")]
     return read_fleet(
         nodes,
@@ -146,7 +146,7 @@ def status(
 
 
 class PageReader(HTMLParser):
-    """Reads a page as a browser does: its elements with their attributes, and its text but for script and style."""
+    """Parse a page like a browser: elements with attributes, and text without scripts and styles."""
 
     def __init__(self, page: bytes) -> None:
         super().__init__()

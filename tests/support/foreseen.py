@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which tasks changed something in a run of a playbook: by that check mode and the run are held against each other."""
+"""Compare the changed tasks of a playbook in check mode with those of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CALLBACKS = Path(__file__).resolve().parents[1] / "system" / "check_mode" / "callbacks"
 Changes = frozenset[tuple[str, str]]
-"""Hosts and tasks."""
+"""Pairs of host and task."""
 
 LIFE = (
     ("preflight",),
@@ -36,14 +36,14 @@ LIFE = (
     ("revoke", "-e", "confirm=w-2"),
     ("remove", "-e", "confirm=w-1"),
 )
-"""Playbooks of one cluster's life, in its order, as an admin types them."""
+"""Playbooks of one cluster's life with arguments, in order."""
 CHANGES = frozenset(
     {"secrets", "prepare", "enroll", "init", "rotate_certificates", "rotate_encryption_key"}
     | {"reset", "revoke", "remove"}
 )
-"""Those that must have changed something there, or nothing was compared."""
+"""Playbooks that must change something, otherwise the comparison is empty."""
 BY_PHASES = frozenset({"rotate_encryption_key"})
-"""Check mode says the phases in one task, a run goes through them: only the hosts are compared."""
+"""Check mode shows all phases in one task, a run executes each: only hosts are compared."""
 _IDS = "Record the assigned disk ids"
 AFTERWARDS = {
     "init": frozenset(
@@ -57,7 +57,7 @@ AFTERWARDS = {
     ),
     "node": frozenset({_IDS}),
 }
-"""Tasks on a cluster, or an assignment, that the run itself makes before: check mode has nothing to compare with."""
+"""Tasks whose precondition the run itself creates, so check mode cannot show them."""
 APART = {
     "addons": "needs charts and a cluster, tests/api_bed/test_addons.py",
     "answering": "asks, and is imported by others",
@@ -85,11 +85,11 @@ APART = {
     "upgrade": "needs a second release, tests/system/control_planes/test_release.py",
     "scaffold": "writes a new directory of the admin's, tests/component/playbooks/test_site.py",
 }
-"""Playbooks that are not compared here, and why."""
+"""Playbooks that are not compared here, with the reason."""
 
 
 def settings(told: Path) -> Mapping[str, str]:
-    """Return what makes a playbook tell its changes into the file ``told``."""
+    """Return environment variables for the callback that writes changed tasks to the file ``told``."""
     return {
         "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
         "ANSIBLE_CALLBACKS_ENABLED": "changed_tasks",
@@ -98,13 +98,13 @@ def settings(told: Path) -> Mapping[str, str]:
 
 
 def changes_in(told: Path) -> Changes:
-    """Return what was told."""
+    """Return the changes in the file ``told``."""
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
     return frozenset((host, task) for host, task in map(json.loads, lines))
 
 
 def compared(playbook: str, changes: Changes) -> frozenset[object]:
-    """Return what of the changes check mode has to name alike."""
+    """Return the changes that check mode must show as well."""
     if playbook in BY_PHASES:
         return frozenset(host for host, _task in changes)
     left_out = AFTERWARDS.get(playbook, frozenset())

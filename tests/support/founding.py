@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An admin's init at a chosen moment: what the action `init` does, ready to go, so that a test can race with it."""
+"""An admin's init at a chosen moment: a prepared action `init`, for tests of races."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOBODY_TO_BUILD = "PLAYBOOK_NO_HOST"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Founding:
-    """An admin whose copy of the site says of ``machine`` that it is a control plane; ``endpoint`` is its port 9000."""
+    """An admin whose site has ``machine`` as a control plane; ``endpoint`` is its port 9000."""
 
     machine: str
     endpoint: str
@@ -47,7 +47,7 @@ class Founding:
 
     @classmethod
     def of(cls, site: Path, machine: str, *, endpoint: str) -> Founding:
-        """Read the site of a lab as its admin, vault included."""
+        """Read the site of a lab as its admin, including the vault."""
         password = (site.parent / "vault-password").read_bytes().strip()
         lab = _variables(site / "group_vars" / "nodes" / "lab.yml")
         identity = _variables(site / "host_vars" / machine / "identity.yml")
@@ -69,9 +69,9 @@ class Founding:
         return cls(machine=machine, endpoint=endpoint, question=question, bundle=bundle)
 
     def run(self) -> tuple[str, str]:
-        """Init the machine once; return the code of what ended it (WON where nothing did), and what was said.
+        """Init the machine once; return the reason code of the error (WON without an error) and the message.
 
-        Where the machine's inventory has no host, NOBODY_TO_BUILD says that the lock was taken, and nothing after it.
+        If the machine's inventory has no host, NOBODY_TO_BUILD means that the lock was taken and nothing ran after it.
         """
         try:
             asyncio.run(self._ask())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An API server that holds Pods and Services to what a cluster of ours does: the same arguments, files and policies."""
+"""An API server with the restrictions for Pods and Services of our clusters: arguments, files and policies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def secret_paths() -> list[str]:
 
 @contextlib.contextmanager
 def guarded(root: Path, pods: PodSecurity, *, policies: bool = True) -> Iterator[ApiBed]:
-    """Run an API server below ``root`` that was told what ``pods`` says, with the policies or without."""
+    """Run an API server below ``root`` with the settings ``pods``, with the policies or without."""
     paths = KubernetesPaths(root=root / "machine")
     for name, content in api_server_files(paths, pods).items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ def pod(namespace: str = "default", **spec: Any) -> dict[str, Any]:
 
 
 def create(bed: ApiBed, document: dict[str, Any], *, user: str = "admin") -> str:
-    """Ask for an object without making it, and return what the API server said."""
+    """Request an object as a dry run, and return the answer of the API server."""
     return bed.kubectl("create", "--dry-run=server", "-f", "-", user=user, stdin=json.dumps(document), check=False)
 
 
 def make_tenant(bed: ApiBed, namespace: str) -> str:
-    """Make a namespace with a ServiceAccount that has the built-in role admin in it; return its user in the bed.
+    """Create a namespace with a ServiceAccount with the built-in role admin in it; return its user in the bed.
 
-    The controller that fills the role from its parts does not run here, so it gets the parts.
+    The controller that aggregates the role does not run here, so the account gets the roles to aggregate.
     """
     user = f"{namespace}-owner"
     bed.kubectl("create", "namespace", namespace)

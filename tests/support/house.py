@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tree as data: source files, what they import, how long their functions are. For tests of the house rules."""
+"""The source tree as data: files, imports, lengths of functions. For tests of the house rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Node = TypeVar("Node")
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(next(iter(collection.__path__))).parents[2]
-"""Where ``ansible_collections`` is imported from; the tree itself may be checked out anywhere."""
+"""The root from which ``ansible_collections`` is imported; the tree may be checked out anywhere."""
 UTILS = ROOT / "plugins" / "module_utils"
 COLLECTION = "ansible_collections.attested.kubernetes"
 OURS = f"{COLLECTION}.plugins"
@@ -30,7 +30,7 @@ OURS = f"{COLLECTION}.plugins"
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module by its absolute name, at a line; ``typing_only`` where it stands under TYPE_CHECKING."""
+    """One imported module by absolute name, with its line; ``typing_only``: below TYPE_CHECKING."""
 
     module: str
     line: int
@@ -39,7 +39,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: where it is, its lines without the docstring, its positional parameters without self."""
+    """One function: place, lines without docstring, positional parameters without self."""
 
     where: str
     lines: int
@@ -48,7 +48,7 @@ class Function:
 
 @cache
 def tracked(pattern: str = "*") -> tuple[Path, ...]:
-    """Return the files that git has or would add."""
+    """Return the files that git tracks or would add."""
     argv = ["git", "ls-files", "-z", "-co", "--exclude-standard", "--", pattern]
     listed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
     return tuple(sorted(path for name in set(listed) if name and (path := ROOT / name).is_file()))
@@ -67,13 +67,13 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def shown(path: Path) -> str:
-    """Return ``path`` as a reader names it."""
+    """Return ``path`` relative to the root."""
     return str(path.relative_to(ROOT))
 
 
 @cache
 def imports_of(path: Path) -> tuple[Import, ...]:
-    """Return what ``path`` imports; ``from package import name`` counts as ``package.name`` where that is a file."""
+    """Return the imports of ``path``; ``from package import name`` counts as ``package.name`` if that is a file."""
     found: list[Import] = []
     typing_only = _typing_lines(tree_of(path))
     for node in ast.walk(tree_of(path)):
@@ -89,7 +89,7 @@ def imports_of(path: Path) -> tuple[Import, ...]:
 
 
 def file_of(module: str) -> Path | None:
-    """Return the file of a module of ours."""
+    """Return the file of a module of this collection, or None."""
     if not module.startswith(f"{COLLECTION}."):
         return None
     base = ROOT.joinpath(*module.removeprefix(f"{COLLECTION}.").split("."))
@@ -98,7 +98,7 @@ def file_of(module: str) -> Path | None:
 
 @cache
 def targets_of(path: Path, *, typing: bool = False) -> frozenset[Path]:
-    """Return the files of ours that ``path`` imports at run time, with ``typing`` also those that it only names."""
+    """Return our files that ``path`` imports at run time, with ``typing`` also those for types only."""
     items = (item for item in imports_of(path) if typing or not item.typing_only)
     return frozenset(target for item in items if (target := file_of(item.module))) - {path}
 
@@ -115,13 +115,13 @@ def installed_by(path: Path) -> list[tuple[Path, str]]:
 
 @cache
 def names_of(path: Path) -> frozenset[str]:
-    """Return the names that the file itself defines at its top: classes, functions, constants, type aliases."""
+    """Return the names that the file defines at top level: classes, functions, constants, type aliases."""
     found: set[str] = set()
     todo: list[ast.AST] = [*tree_of(path).body]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)  # what is inside is not at the top
+            found.add(node.name)  # nested names are not at top level
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
         elif not _is_typing(node):
@@ -130,12 +130,12 @@ def names_of(path: Path) -> frozenset[str]:
 
 
 def borrowed_names(path: Path) -> list[str]:
-    """Return what ``path`` imports from a file of ours that does not define it, or that is private there."""
+    """Return the imports of ``path`` from a file of ours that does not define the name, or that are private there."""
     found = []
     for node in (one for one in ast.walk(tree_of(path)) if isinstance(one, ast.ImportFrom)):
         base = _absolute(path, node)
         source = file_of(base)
-        if source is None or "_deps" in source.parts:  # `_deps` stands for libraries, and defines none of their names
+        if source is None or "_deps" in source.parts:  # `_deps` re-exports libraries and defines no names
             continue
         borrowed = [one.name for one in node.names if one.name[0] == "_" or one.name not in names_of(source)]
         wrong = [name for name in borrowed if file_of(f"{base}.{name}") is None]
@@ -176,7 +176,7 @@ def between_packages(files: Iterable[Path]) -> dict[str, set[str]]:
 
 @cache
 def reachable(start: Path) -> frozenset[Path]:
-    """Return every file of ours that an import of ``start`` loads or ships, with the packages' own files."""
+    """Return all of our files that an import of ``start`` loads or ships, with those of the packages."""
     seen: set[Path] = set()
     todo = [start]
     while todo:
@@ -206,7 +206,7 @@ def functions() -> list[Function]:
 
 
 def code_lines(path: Path, *, imports: bool = True) -> int:
-    """Return the lines of ``path`` that hold code: no blank ones, no comments, no documentation."""
+    """Return the lines of code in ``path``, without blank lines, comments and documentation."""
     text = path.read_text(encoding="utf-8").splitlines()
     prose: set[int] = set()
     for node in (one for one in ast.walk(tree_of(path)) if isinstance(one, ast.stmt)):

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Galaxy's importer, in a virtual environment of its own: what Galaxy would say of the collection.
+"""Galaxy's importer in a separate virtual environment: its findings about the collection.
 
-What it pins (attrs, flake8, an ansible-lint) would hold back the environment of the tests, so it stays out of that.
-Its ansible-lint is left to the stage `lint`, which is stricter; its ansible-test wants containers, see `sanity`.
+Its pinned packages (attrs, flake8, ansible-lint) would conflict with the environment of the tests. Its ansible-lint is
+skipped, because the stage `lint` is stricter; its ansible-test needs containers, see `sanity`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SETTINGS = {
 
 
 def requirement() -> str:
-    """Return the importer with its version, as `pyproject.toml` has it."""
+    """Return the requirement of the importer in `pyproject.toml`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (pinned,) = project["optional-dependencies"]["galaxy"]
     return str(pinned)
 
 
 def interpreter(cache: Path) -> Path:
-    """Return a Python that has the importer; made on first use, and whole or made again."""
+    """Return a Python with the importer; created at first use, and again if incomplete."""
     directory = cache / requirement().replace("==", "-")
     python, marker = directory / "bin" / "python", directory / "complete"
     cache.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ def interpreter(cache: Path) -> Path:
 
 
 def import_collection(python: Path, archive: Path, scratch: Path) -> str:
-    """Run the importer over a built collection and return what it says; what it writes stays in ``scratch``."""
-    # nothing of ours is in this environment: the importer is to find the archive's own tree and no other
+    """Run the importer for a built collection and return its output; its files stay in ``scratch``."""
+    # this environment has no copy of the collection, so the importer reads only the archive
     environment = {
         "PATH": f"{python.parent}{os.pathsep}/usr/bin{os.pathsep}/bin",
         "HOME": str(scratch),
@@ -69,7 +69,7 @@ def import_collection(python: Path, archive: Path, scratch: Path) -> str:
 
 
 def complaints(said: str, modules: list[str]) -> list[str]:
-    """Return each warning and error in what the importer ``said``, each module that it did not read, and a bad end."""
+    """Return all warnings and errors in the output, modules that were not read, and a failure."""
     read = set(re.findall(r"^Loading module (\w+)$", said, re.MULTILINE))
     found = re.findall(r"^(?:WARNING|ERROR|CRITICAL): .*$", said, re.MULTILINE)
     found += [f"module {name}: not read" for name in modules if name not in read]

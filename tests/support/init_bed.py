@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A machine that waits for init, an admin who wants to make a cluster on it, and a founder that tests decide."""
+"""A machine that waits for init, an admin who initializes it, and a founder that tests control."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def make_keys(ca: JoinCa | None = None) -> tuple[JoinCa, KeyBundle]:
 
 @dataclass
 class Founding:
-    """A founder that remembers who was founded; ``acts`` are done in order, one a call, the last one for ever."""
+    """A founder that records its calls; ``acts`` run in order, one per call, the last one repeats."""
 
     acts: list[Callable[[JobReporter], None]] = field(default_factory=list)
     founded: list[tuple[InitOrder, KeyBundle, str, Mapping[int, bytes]]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Founding:
     def found(
         self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], reporter: JobReporter
     ) -> Success:
-        """Act, then say that the cluster is there."""
+        """Run the act, then report that the cluster exists."""
         self.founded.append((order, bundle, digest, judged))
         reporter.step("Make the cluster", "Set up the control plane")
         if self.acts:
@@ -96,14 +96,14 @@ class Founding:
 
 
 class Waiting:
-    """An act that ends when the test says so."""
+    """An act that ends when the test releases it."""
 
     def __init__(self) -> None:
         """Wait."""
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def __call__(self, _reporter: JobReporter) -> None:
-        """Say that it has begun, and wait."""
+        """Signal the start, and wait."""
         self.begun.set()
         assert self.go_on.wait(timeout=60)
 
@@ -130,7 +130,7 @@ class InitBed:
     keys: tuple[JoinCa, KeyBundle] | None = None
 
     def __post_init__(self) -> None:
-        """Boot the machine, make the site's keys."""
+        """Boot the machine and create the keys of the site."""
         if self.attester is None:
             tpm = SoftTpm(self.boot.pcrs)
             self.attester = lambda: nullcontext(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
@@ -148,11 +148,11 @@ class InitBed:
         )
 
     def facts(self) -> Facts:
-        """Return what the machine knows of itself."""
+        """Return the machine's own data."""
         return Facts(cluster_id=self.cluster_id, logs=self.logs)
 
     def question(self, **changes: Any) -> Question:
-        """Return what the admin asks, by a site that enrolled this machine as cp-1."""
+        """Return the question of the admin, from a site that enrolled this machine as cp-1."""
         with self.attester() as one:
             identities = [identity_of(one.ek, "cp-1", changes.pop("role", Role.CONTROL_PLANE))]
         policy = SitePolicy(profiles=[learned(changes.pop("boot", self.boot))], identities=identities)
@@ -167,7 +167,7 @@ class InitBed:
         return Question(**known)
 
     def judged(self, *, exporter: bytes = EXPORTER) -> VerifiedNode:
-        """Ask the desk for evidence, and judge it."""
+        """Request evidence of the desk, and verify it."""
         question = self.question()
         challenge, record = question.challenge(ChallengeRequest.parse(self.desk.identity()))
         said = self.desk.testimony(challenge.to_bytes(), exporter=exporter, spki_sha256=SPKI)
@@ -184,7 +184,7 @@ class InitBed:
         return judge(received, question, node="cp-1")
 
     def order(self, verified: VerifiedNode, *, bundle: KeyBundle | None = None, **changes: Any) -> InitOrder:
-        """Return a good order for what was judged."""
+        """Return a valid order for the verified machine."""
         order = InitOrder(
             cluster_name="prod",
             kubernetes_version="1.35.4",
@@ -197,7 +197,7 @@ class InitBed:
         return replace(order, **changes)
 
     def asked(self, order: InitOrder, verified: VerifiedNode, **changes: Any) -> Begin:
-        """Return the request of the admin, as the network side hands it over."""
+        """Return the request of the admin as received from the network side."""
         request = order.to_bytes()
         known: dict[str, Any] = {
             "request": request,
@@ -210,12 +210,12 @@ class InitBed:
         return Begin(**known)
 
     def begun(self, **changes: Any) -> bytes:
-        """Play everything up to a handle; ``changes`` are of the order."""
+        """Run all steps up to a handle; ``changes`` are of the order."""
         verified = self.judged()
         return self.desk.begin(self.asked(self.order(verified, **changes), verified))
 
     def followed(self, handle: bytes) -> list[bytes]:
-        """Return everything that the job says, to its end."""
+        """Return all output of the job."""
         received: list[bytes] = []
         ended = False
         while not ended:
@@ -224,7 +224,7 @@ class InitBed:
         return received
 
     def wish(self, **changes: Any) -> Wish:
-        """Return what the admin wants of cp-1; ``changes`` are of the order."""
+        """Return the admin's request for cp-1; ``changes`` are of the order."""
         order = InitOrder(
             cluster_name="prod",
             kubernetes_version="1.35.4",

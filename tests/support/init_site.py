@@ -43,35 +43,35 @@ nodes:
 
 
 class Lines:
-    """What was displayed; ``shown`` waits for a text."""
+    """The displayed lines; ``shown`` waits for a text."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Set empty lines."""
         self.all: list[str] = []
         self._more = threading.Condition()
 
     def display(self, line: str, **_how: Any) -> None:
-        """Take a line."""
+        """Add a line."""
         with self._more:
             self.all.append(line)
             self._more.notify_all()
 
     def shown(self, text: str) -> None:
-        """Wait until ``text`` stands in a line."""
+        """Wait until a line contains ``text``."""
         with self._more:
             assert self._more.wait_for(lambda: any(text in line for line in self.all), timeout=60), self.all
 
 
 @dataclass
 class InitSite:
-    """The files of a site in ``root``, and its action as a task of cp-1 runs it."""
+    """The files of a site in ``root``, and its action as a task of cp-1."""
 
     root: Path
     boot: str = "deb13-base"
     vault: VaultLib = field(default_factory=lambda: VaultLib(SECRETS))
 
     def __post_init__(self) -> None:
-        """Make the site and its secrets; nobody is enrolled yet."""
+        """Create the site and its secrets without enrolled machines."""
         (self.root / ".secrets").mkdir(parents=True)
         (self.root / "policy").mkdir()
         (self.root / "hosts.yml").write_text(_HOSTS, encoding="utf-8")
@@ -85,24 +85,24 @@ class InitSite:
 
     @property
     def keys(self) -> tuple[JoinCa, KeyBundle]:
-        """The join CA and the keys, as `init_bed.InitBed` takes them."""
+        """The join CA and the keys, in the form of `init_bed.InitBed`."""
         ca = JoinCa(certificate=self.bundle.join_ca_certificate, private_key=self.bundle.join_ca_key.reveal())
         return ca, self.bundle
 
     def write_profile(self, boot: str) -> None:
-        """Accept this recorded boot under the name ``machines``."""
+        """Accept this recorded boot with the profile ``machines``."""
         manifest = render_profile(learned(boots.load(boot))) | {"metadata": {"name": "machines"}}
         (self.root / "policy" / "machines.yml").write_text(render_document(manifest), encoding="utf-8")
 
     def enroll(self, ek: Any) -> None:
-        """Write which TPM is in cp-1."""
+        """Write the EK of cp-1."""
         self.ek = ek.public.spki_sha256()
         path = self.site.identity_file(NODE)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(render_identity_file(ek_sha256=self.ek, known_by="fingerprint"))
 
     def options(self, port: int, **changes: Any) -> dict[str, Any]:
-        """Return the options of a good task."""
+        """Return the options of a valid task."""
         return {
             "site": str(self.root),
             "profiles": ["machines"],
@@ -116,7 +116,7 @@ class InitSite:
         }
 
     def act(self, port: int, *, lines: Lines | None = None, check_mode: bool = False, **changes: Any) -> dict[str, Any]:
-        """Run the action and return its result; what it displays goes to ``lines``."""
+        """Run the action and return its result; displayed lines go to ``lines``."""
         task = SimpleNamespace(
             args=self.options(port, **changes),
             async_val=0,
@@ -129,7 +129,7 @@ class InitSite:
         action = ActionModule(
             task, connection, SimpleNamespace(become=False), loader=None, templar=None, shared_loader_obj=None
         )
-        action._display = lines or Lines()  # Ansible gives it to each action
+        action._display = lines or Lines()  # Ansible sets it for each action
         known = {"ansible_host": "127.0.0.1", "attested_ek": f"sha256:{self.ek}", "attested_ek_known_by": "fingerprint"}
         return action.run(
             task_vars={
@@ -140,7 +140,7 @@ class InitSite:
         )
 
     def canaries(self) -> list[bytes]:
-        """Return every spelling of every secret of the site, the admin's own key among them."""
+        """Return all encodings of all secrets of the site, including the admin's key."""
         master = self.bundle.master
         raw = (master.key.reveal(), master.salt.reveal(), self.bundle.measurement_secret().reveal())
         pems = [self.bundle.join_ca_key.reveal(), self.vault.decrypt(self.site.policy_key.read_bytes())]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is before and after a join of a lab's machine that something went wrong in."""
+"""The states of a lab machine before and after a join with a fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def bring_before(road: Road, worker: str, point: str) -> None:
-    """Make a worker such that it comes to ``point`` once it boots: nobody's, or a member."""
+    """Prepare a worker that reaches ``point`` after its boot: without membership, or a member."""
     if point not in REJOIN:
         make_absent(road, worker)
     elif not is_joined(road, worker):
@@ -32,7 +32,7 @@ def bring_before(road: Road, worker: str, point: str) -> None:
 
 
 def assert_a_clean_node(road: Road, machine: str, *, asked: str = "cp-1", seconds: float = PATIENCE_SECONDS) -> None:
-    """A machine that goes on by itself becomes a ready node with one lock event, and keeps no ticket."""
+    """A machine that continues by itself becomes a ready node with one lock event, and keeps no ticket."""
     wait_until_joined(road, machine, seconds=seconds)
     assert_one_lock_event(road, machine)
     road.wait_until_ready(machine, boot_id=road.boot_id(machine), asked=asked)

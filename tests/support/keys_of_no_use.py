@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PEM private keys that are well formed, and that a service without a person to ask cannot load."""
+"""Well-formed PEM private keys that a service cannot load without a person."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def encrypted_key() -> bytes:
 
 
 def unknown_key() -> bytes:
-    """Return a key whose algorithm nobody knows."""
+    """Return a key with an unknown algorithm."""
     der = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recovery kits for tests: one of a made-up cluster, locks that are cheap, and a token of SoftHSM2."""
+"""Recovery kits for tests: a fictional cluster, cheap locks, and a token of SoftHSM2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MODULES = ("/usr/lib/softhsm/libsofthsm2.so", "/usr/lib/*/softhsm/libsofthsm2.s
 
 
 def sample_kit(*, master: MasterSecret = MASTER, files: tuple[tuple[str, bytes], ...] = FILES) -> Kit:
-    """Return a whole kit of a made-up cluster; its join CA and policy key are new each time."""
+    """Return a complete kit of a fictional cluster; its join CA and policy key are new each time."""
     join_ca = make_join_ca("prod", now=NOW)
     policy_key = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -71,7 +71,7 @@ def sample_kit(*, master: MasterSecret = MASTER, files: tuple[tuple[str, bytes],
 
 
 class KeyInMemory:
-    """An RSA key that stands for that of a token; implements the production's `Token`."""
+    """An RSA key in place of a token's; implements the production's `Token`."""
 
     def __init__(self, bits: int = 2048) -> None:
         """Make the key."""
@@ -93,25 +93,25 @@ class KeyInMemory:
 
 
 def ended(data: bytes) -> bytes:
-    """Return a kit with an end line that is true, as somebody who alters it would write it."""
+    """Return a kit with a valid end line, as after a manipulation."""
     whole = data[: data.rindex(b"\nend: ") + 1]
     return whole + b"end: " + hashlib.sha256(whole).hexdigest().encode() + b"\n"
 
 
 def altered(data: bytes, name: bytes) -> bytes:
-    """Return a kit with another first digit in the line ``name``, and a true end line."""
+    """Return a kit with another first digit in the line ``name``, and a valid end line."""
     at = data.index(b"\n" + name + b": ") + len(name) + 3
     digit = b"0" if data[at : at + 1] != b"0" else b"1"
     return ended(data[:at] + digit + data[at + 1 :])
 
 
 def missing_for_age() -> str:
-    """Say why nothing can be tried with recipients here, "" where it can."""
+    """Return why recipients cannot be tested here, "" if they can."""
     return "" if importlib.util.find_spec("pyrage") else "the Python package pyrage is not there (extra kit)"
 
 
 def missing_for_token() -> str:
-    """Say why nothing can be tried with a token here, "" where it can."""
+    """Return why tokens cannot be tested here, "" if they can."""
     if not importlib.util.find_spec("pkcs11"):
         return "the Python package python-pkcs11 is not there (extra pkcs11)"
     if not (_softhsm_module() and shutil.which("softhsm2-util")):
@@ -121,7 +121,7 @@ def missing_for_token() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftToken:
-    """A token of SoftHSM2 with one RSA key; ``environment`` is what a process needs to reach it."""
+    """A token of SoftHSM2 with one RSA key; ``environment`` has the variables for a process that uses it."""
 
     module: str
     label: str
@@ -129,7 +129,7 @@ class SoftToken:
 
 
 def soft_token(folder: Path, *, label: str = "kit") -> SoftToken:
-    """Make a token below ``folder``; the key is made by the library, in the process of a program of its own."""
+    """Create a token below ``folder``; the library generates the key in the process of a separate program."""
     tokens = folder / "tokens"
     tokens.mkdir(parents=True, exist_ok=True)
     settings = folder / "softhsm2.conf"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Kubernetes API in memory behind the production gateway's protocol: revisions, compare-and-set, arrivals."""
+"""A Kubernetes API in memory with the production gateway's protocol: revisions, compare-and-set, watches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLURALS = {
 
 
 def release_of(version: str) -> dict[str, Any]:
-    """Return the object that says which Kubernetes the cluster runs."""
+    """Return the object with the Kubernetes version of the cluster."""
     return {
         "apiVersion": "attested-kubernetes.dev/v1alpha1",
         "kind": "ClusterRelease",
@@ -61,7 +61,7 @@ class FakeGateway:
             self.apply(document)
 
     def apply(self, document: dict[str, Any]) -> None:
-        """Write a spec as the site does; the status stays."""
+        """Write a spec like the site; the status is unchanged."""
         kind = self._objects[_PLURALS[document["kind"]]]
         name = document["metadata"]["name"]
         kind[name] = {**copy.deepcopy(document), "status": kind.get(name, {}).get("status", {})}
@@ -72,13 +72,13 @@ class FakeGateway:
         return dict(self._objects[IDENTITIES][name]["status"])
 
     def forget_tpm(self, name: str) -> None:
-        """Take the TPM's counters out of a status, as an admin does with kubectl."""
+        """Remove the TPM counters from a status, like an admin with kubectl."""
         found = self._objects[IDENTITIES][name]
         del found["status"]["tpm"]
         self._touch(found)
 
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
-        """Return objects of a kind, without apiVersion and kind, as a list has them."""
+        """Return objects of a kind, without apiVersion and kind, as in a list."""
         self._require_up()
         left_out = {"apiVersion", "kind"}
         wanted = [(*path.split("."), value) for path, value in (where or {}).items()]
@@ -95,18 +95,18 @@ class FakeGateway:
         return copy.deepcopy(self._objects[plural].get(name))
 
     def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
-        """Return all objects of a kind and the revision of now."""
+        """Return all objects of a kind and the present revision."""
         return self.objects(plural), str(self._revision)
 
     def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
-        """Yield what was put into ``events``, whatever the kind, and break when they are at an end."""
+        """Yield the contents of ``events`` of any kind, then raise API_UNAVAILABLE."""
         del plural, revision, seconds
         while (event := self.events.get()) is not None:
             yield event
         raise ApiError("the watch broke", reason=Reason.API_UNAVAILABLE)
 
     def told(self, plural: str, name: str, kind: str = "MODIFIED") -> None:
-        """Let `changes` deliver an object as it is now."""
+        """Deliver an object by `changes` as it is now."""
         self.events.put({"type": kind, "object": copy.deepcopy(self._objects[plural][name])})
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
@@ -136,17 +136,17 @@ class FakeGateway:
         self._touch(found)
 
     def delete(self, plural: str, name: str) -> None:
-        """Forget an object."""
+        """Remove an object."""
         self._require_up()
         self._objects[plural].pop(name, None)
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Keep the last event of each name."""
+        """Record the last event of each name."""
         self._require_up()
         self.recorded[event["metadata"]["name"]] = dict(event)
 
     def node(self, name: str) -> Mapping[str, Any] | None:
-        """Return a Node that has labels."""
+        """Return a Node with labels."""
         self._require_up()
         return {"metadata": {"name": name, "labels": self.labels[name]}} if name in self.labels else None
 
@@ -177,7 +177,7 @@ class FakeGateway:
         self.leases[kept["metadata"]["name"]] = kept
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
-        """Yield the Nodes that are there, then nothing."""
+        """Yield the present Nodes, then nothing."""
         self._require_up()
         self.watched_seconds.append(seconds)
         yield frozenset(self.nodes)
@@ -201,7 +201,7 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     result = dict(old)
     for name, value in new.items():
         inner = result.get(name)
-        if value is None:  # as a merge patch has it
+        if value is None:  # as in a merge patch
             result.pop(name, None)
             continue
         result[name] = _merged(inner, value) if isinstance(value, dict) and isinstance(inner, dict) else value

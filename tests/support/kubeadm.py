@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real kubeadm in a directory that it takes for the machine, and what it makes there of a control plane."""
+"""The real kubeadm with a directory as its root, and the files of a control plane that it creates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 
 NODE = "cp-1"
-_PHASE_SECONDS = 600.0  # it makes keys, and the machine of the tests may be busy
+_PHASE_SECONDS = 600.0  # kubeadm generates keys, and the test machine may be busy
 _CONFIG = f"""\
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -39,7 +39,7 @@ class RootedKubeadm:
     """Runs kubeadm below a root directory, as root there; the production `Runner`'s protocol."""
 
     def __init__(self, root: Path) -> None:
-        """Keep the directory; ``calls`` are the words after ``kubeadm`` of each call."""
+        """Set the directory; ``calls`` has the arguments of each call after ``kubeadm``."""
         self._root = root
         self.calls: list[tuple[str, ...]] = []
 
@@ -52,7 +52,7 @@ class RootedKubeadm:
         env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> CommandResult:
-        """Run ``argv``, which is kubeadm and nothing else."""
+        """Run ``argv``, which must be kubeadm."""
         program, *words = argv
         assert program == "kubeadm"
         self.calls.append(tuple(words))
@@ -67,9 +67,9 @@ def why_no_kubeadm() -> str | None:
 
 
 def make_control_plane(root: Path, *, shared: Path | None = None) -> None:
-    """Let kubeadm make certificates, kubeconfigs and manifests below ``root``; super-admin.conf goes, as after init.
+    """Create certificates, kubeconfigs and manifests below ``root``; remove super-admin.conf, as after init.
 
-    With ``shared``, the root of another one, it has the CAs and the key of the service accounts of that one.
+    With ``shared``, the root of another control plane, use its CAs and service account key.
     """
     for name in ("etc/kubernetes/pki/etcd", "tmp", "run/attested"):
         (root / name).mkdir(parents=True)

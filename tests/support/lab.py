@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lab of a test's own: machines with TPMs on this host, beside any other lab, and a look at what it leaves behind."""
+"""A lab for one test: machines with TPMs on this host, beside other labs, and a check for leftovers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles" / "lab"
 BOOTS = ROOT / "tests" / "vectors" / "boots"
-REGISTER = Path("/run/attested-labs")  # the role's: a file for each lab of this host
-IMA_REGISTER = 10  # the kernel's own log, which no lab machine replays
+REGISTER = Path("/run/attested-labs")  # of the role: a file for each lab of this host
+IMA_REGISTER = 10  # the log of the kernel, which no lab machine replays
 
-# counters and random numbers: they differ between any two looks
+# counters and random numbers, which always change
 VOLATILE = (
     "kernel/random/",
     "kernel/ns_last_pid",
@@ -32,7 +32,7 @@ VOLATILE = (
 
 
 def obstacles(*, virtual_machines: bool = False) -> str:
-    """Return why no lab, or none with virtual machines, can be made here; empty if one can."""
+    """Return why no lab, or none with virtual machines, can run here; empty if one can."""
     more = ["--virtual-machines"] if virtual_machines else []
     look = [sys.executable, "-B", str(ROLE / "files" / "host" / "check.py"), *more]
     found = json.loads(subprocess.run(look, capture_output=True, check=True).stdout)
@@ -40,19 +40,19 @@ def obstacles(*, virtual_machines: bool = False) -> str:
 
 
 def recorded_registers(boot: str) -> dict[int, str]:
-    """Return the PCR values that tpm2_pcrread showed on the recorded machine, upper case hex."""
+    """Return the PCR values of tpm2_pcrread on the recorded machine, upper case hex."""
     return registers((BOOTS / boot / "pcrs.txt").read_text())
 
 
 def registers(text: str) -> dict[int, str]:
-    """Read tpm2_pcrread's output, leaving out the register that is not replayed."""
+    """Parse the output of tpm2_pcrread, without the register that is not replayed."""
     found = {int(index): value for index, value in re.findall(r"(\d+)\s*: 0x([0-9A-F]{64})", text)}
     return {index: value for index, value in found.items() if index != IMA_REGISTER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
-    """A lab with a name, directory and loopback addresses of its own."""
+    """A lab with its own name, directory and loopback addresses."""
 
     name: str
     directory: Path
@@ -62,7 +62,7 @@ class Lab:
     def play(
         self, playbook: str | Path, *, inventory: Path | None = None, **variables: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run a playbook of the collection, or one of the test, on this lab."""
+        """Run a playbook of the collection, or of the test, on this lab."""
         own = {"lab_name": self.name, "lab_directory": str(self.directory), "lab_loopback": self.loopback}
         given = json.dumps({**own, **self.variables, **variables})
         name = str(playbook) if isinstance(playbook, Path) else f"attested.kubernetes.{playbook}"
@@ -75,7 +75,7 @@ class Lab:
         )
 
     def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command on a machine as its admin, through the forwarder; one that hangs ends as without an answer."""
+        """Run a command on a machine as its admin, through the forwarder; a timeout counts as no answer."""
         argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), "-o", "ConnectTimeout=5", machine, *words]
         try:
             return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
@@ -92,7 +92,7 @@ class Lab:
         return registers(self.tpm(machine, "tpm2_pcrread", "sha256").decode())
 
     def wait_for_boot(self, machine: str, *, other_than: str, seconds: float = 60) -> str:
-        """Wait until a machine answers after another boot; return its boot id."""
+        """Wait until a machine answers after another boot; return the boot id."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             seen = self.ssh(machine, "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running")
@@ -104,7 +104,7 @@ class Lab:
 
 
 def host_state(lab: Lab) -> dict[str, Any]:
-    """Return what a lab could leave behind on this host: settings, links, routes, mounts, containers, processes."""
+    """Return possible leftovers of a lab on this host: settings, links, routes, mounts, containers, processes."""
     return {
         "settings": _settings(),
         "links": _json("ip", "-j", "link"),
@@ -123,12 +123,12 @@ def host_state(lab: Lab) -> dict[str, Any]:
 
 
 def other_labs(lab: Lab) -> set[str]:
-    """Return the other labs that are up on this host: what labs share on it is put back by the last one."""
+    """Return the other running labs of this host: the last lab restores the shared settings."""
     return {path.name for path in REGISTER.glob("*")} - {lab.name}
 
 
 def _is_ours(mount: str) -> bool:
-    """Leave out the mounts of other labs and of their machines, which may come and go meanwhile."""
+    """Leave out the mounts of other labs and their machines, which may change meanwhile."""
     point = mount.split()[1]
     return not point.startswith(("/run/netns/", str(Path.home() / ".local" / "state")))
 
@@ -147,7 +147,7 @@ def _settings() -> dict[str, str]:
             try:
                 found[name] = file.read_text(errors="replace")
             except OSError:
-                continue  # write-only or absent by the time it is read
+                continue  # write-only, or removed meanwhile
     return found
 
 
@@ -157,7 +157,7 @@ def _processes(directory: str) -> list[str]:
         try:
             words = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has ended
         if directory in words and "ansible" not in words:
             found.append(words)
     return found

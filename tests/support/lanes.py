@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stages of the tests side by side: which one may begin next, and programs whose lines bear their stage's name.
+"""Run stages of the tests in parallel: which stage may start next, and output with the name of the stage.
 
-Much of a stage is waiting (for a TPM, a kubelet, an etcd), so two cores serve three stages at once.
+Stages mostly wait (for a TPM, a kubelet, an etcd), so two cores run three stages at once.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _PRINTING = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What holds a stage back: those that it needs first, and those that it shares something with."""
+    """The constraints of a stage: stages that must run before it, and stages that share a resource with it."""
 
     needs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     apart: Sequence[frozenset[str]] = ()
 
     def next_of(self, waiting: Sequence[str], running: Collection[str]) -> str | None:
-        """Return the first of ``waiting`` that may begin beside ``running``, or None.
+        """Return the first of ``waiting`` that may start beside ``running``, or None.
 
-        A need that neither waits nor runs was not asked for or has ended, well or badly: it holds nobody back.
+        A required stage that neither waits nor runs was not requested or has ended, with any result: it does not block.
         """
         return next((name for name in waiting if self._may_begin(name, waiting=waiting, running=running)), None)
 
@@ -42,7 +42,7 @@ class Order:
 
 
 def run_in_lanes(names: Sequence[str], run: Callable[[str], Result], *, lanes: int, order: Order) -> dict[str, Result]:
-    """Run each of ``names``, at most ``lanes`` at once, and return their results in the order of ``names``."""
+    """Run each of ``names``, at most ``lanes`` at once; return their results in the order of ``names``."""
     waiting, running, results = list(names), dict[Future[Result], str](), dict[str, Result]()
     with ThreadPoolExecutor(max_workers=lanes) as pool:
         while waiting or running:
@@ -55,7 +55,7 @@ def run_in_lanes(names: Sequence[str], run: Callable[[str], Result], *, lanes: i
 
 
 def run_named(name: str, argv: Sequence[str]) -> int:
-    """Run a program, print each of its lines behind ``name`` as it comes, and return its exit code."""
+    """Run a program, print its lines prefixed with ``name`` as they arrive, and return its exit code."""
     program = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert program.stdout is not None
     with program:
@@ -65,6 +65,6 @@ def run_named(name: str, argv: Sequence[str]) -> int:
 
 
 def say(line: str) -> None:
-    """Print one line whole, whoever else prints."""
+    """Print one whole line, also if other threads print."""
     with _PRINTING:
         print(line, flush=True)

@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A load generator for the join service: the whole exchange of a node with as little work of its own as it can.
+"""A load generator for the join service: the whole exchange of a node with minimal CPU time.
 
-Load generator and services share the processors of a benchmark, and the real client (asyncio, a gRPC channel, every
-check of the answer) costs more CPU than both services. This one speaks the same bytes over one blocking socket: its own
-TLS 1.3 handshake with fresh evidence, HTTP/2 by hand, challenge, bound quote, ticket. It trusts the service that it
-asks and opens no ticket; what it gets must be one.
+Load generator and services share the processors of a benchmark, and the real client (asyncio, a gRPC channel, all
+checks of the answer) uses more CPU than both services. This client sends the same bytes over one blocking socket: its
+own TLS 1.3 handshake with fresh evidence, HTTP/2 by hand, challenge, bound quote, ticket. It does not verify the
+service and opens no ticket; the answer must be a ticket.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _EXPORTER = (b"EXPORTER-Channel-Binding", 32)
 _SECONDS = 60
 _RECEIVE = 1 << 16
 _PATIENCE = struct.pack("ll", _SECONDS, 0)
-"""A struct timeval: a blocking read ends after it, so that a service that says nothing ends the benchmark."""
+"""A struct timeval: timeout of a blocking read, so that a silent service ends the benchmark."""
 
 # HTTP/2, RFC 9113
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -98,7 +98,7 @@ def _text(data: bytes) -> bytes:
 
 @dataclass(slots=True)
 class LightMachine:
-    """A machine of a service bed that asks with little CPU; its logs, its keys and its requests stay the same."""
+    """A machine of a service bed that asks with little CPU; its logs, keys and requests do not change."""
 
     name: str
     bed: ServiceBed
@@ -111,7 +111,7 @@ class LightMachine:
     _keys: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Prepare what does not change from ticket to ticket."""
+        """Prepare the data that is the same for all tickets."""
         self.attester = Attester(tpm=self.tpm, ek=self.tpm.ek, ak=self.tpm.ak)
         self.certificate = _Certificate(self.attester)
         self._keys = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public).to_bytes()
@@ -122,12 +122,12 @@ class LightMachine:
 
     @classmethod
     def of(cls, machine: Machine) -> LightMachine:
-        """Return ``machine`` as one that asks with little CPU."""
+        """Return ``machine`` as a client that asks with little CPU."""
         return cls(machine.name, machine.bed, machine.tpm, machine.logs(), machine.store.kubelet_key())
 
     @classmethod
     def new(cls, name: str, bed: ServiceBed) -> LightMachine:
-        """Return a new machine of the good boot, which has no files."""
+        """Return a new machine of the good boot, without files."""
         boot = boots.load(GOOD_BOOT)
         key = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return cls(name, bed, SoftTpm(boot.pcrs), logs_of(boot, nodelock=b""), SecretBytes(key))
@@ -156,10 +156,10 @@ class LightMachine:
 
 
 class _Certificate:
-    """The machine's certificate for TLS: made whole once, then its evidence is replaced and it is signed again."""
+    """The machine's TLS certificate: created once, then signed again with each new evidence."""
 
     def __init__(self, attester: Attester) -> None:
-        """Make a key and a certificate with evidence over a nonce of zeros."""
+        """Create a key and a certificate with evidence for a nonce of zeros."""
         self._issuer, self.private_key = DoorkeeperIssuer(attester), new_key()
         self.spki_sha256 = spki_sha256(self.private_key.public_key())
         self._evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=bytes(NONCE_BYTES))
@@ -168,7 +168,7 @@ class _Certificate:
         self._algorithm = self._whole[4 + len(self._signed_part) :][: 2 + self._whole[5 + len(self._signed_part)]]
 
     def fresh(self, nonce: bytes) -> x509.Certificate:
-        """Return it with evidence over ``nonce``."""
+        """Return the certificate with evidence for ``nonce``."""
         evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=nonce)
         if len(evidence) != len(self._evidence):
             raise ValueError("expected evidence of one length")
@@ -179,16 +179,16 @@ class _Certificate:
 
 
 class LightConnection:
-    """One attested connection with unary calls, one after the other."""
+    """One attested connection with sequential unary calls."""
 
     def __init__(self, port: int, certificate: _Certificate) -> None:
-        """Connect to 127.0.0.1, shake hands with fresh evidence, and begin HTTP/2."""
+        """Connect to 127.0.0.1, run the handshake with fresh evidence, and start HTTP/2."""
         self._certificate = certificate
         self._shown = False
         self._stream = 1
         self._buffer = b""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
-        self._socket.settimeout(None)  # OpenSSL reads the descriptor itself and wants it blocking
+        self._socket.settimeout(None)  # OpenSSL reads the descriptor itself and needs it blocking
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = SSL.Connection(_CONTEXT, self._socket)
@@ -199,12 +199,12 @@ class LightConnection:
         self._tls.sendall(_PREFACE + frame(_SETTINGS, 0, 0))
 
     def call(self, path: str, message: bytes, headers: bytes = b"") -> bytes:
-        """Return the message that answers ``message``."""
+        """Return the response message to ``message``."""
         stream, body = self._stream, b"\x00" + len(message).to_bytes(4, "big") + message
         self._stream += 2
         if max(len(headers), len(body)) > min(_LARGEST_FRAME, _WINDOW) - 1024:
             raise ValueError("expected a message of one frame")
-        # POST and http of the static table (RFC 7541, appendix A), then what gRPC needs
+        # POST and http of the static table (RFC 7541, appendix A), then the headers of gRPC
         fields = b"\x83\x86" + literal(b":path", path.encode()) + literal(b":authority", b"attested")
         fields += literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers") + headers
         head = frame(_HEADERS, _END_HEADERS, stream, fields)
@@ -212,7 +212,7 @@ class LightConnection:
         return self._answer(stream)
 
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Close the connection."""
         with suppress(SSL.Error):
             self._tls.shutdown()
         self._socket.close()
@@ -244,7 +244,7 @@ class LightConnection:
         return data
 
     def show(self) -> None:
-        """Show fresh evidence, once."""
+        """Send fresh evidence, once."""
         if not self._shown:
             nonce = decode_authorities(self._tls.get_client_ca_list(as_cryptography=True))
             self._tls.use_certificate(self._certificate.fresh(nonce))
@@ -253,13 +253,13 @@ class LightConnection:
 
 
 def _show(connection: SSL.Connection, *_finding: object) -> bool:
-    """Show evidence; called by OpenSSL, for each of its findings about the server."""
+    """Send evidence; OpenSSL calls this for each of its findings about the server."""
     connection.get_app_data().show()
     return True
 
 
 def _context() -> SSL.Context:
-    """Return the one context of all connections, with the settings of a machine's own client."""
+    """Return the one context of all connections, with the settings of the real client."""
     context = client_context(lambda *_leaf: True)
     context.set_verify(SSL.VERIFY_PEER, _show)
     return context

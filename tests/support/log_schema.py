@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The schema of log lines: what the page says of it, which lines it takes, and what the code writes by its syntax."""
+"""The schema of log lines: validation of lines, and the lines that the code writes, from its syntax."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILE = ROOT / "docs" / "monitoring" / "log.schema.json"
 UTILS = ROOT / "plugins" / "module_utils"
 _HEARERS = frozenset({"_log", "_observer", "_story", "log", "story"})
-"""What is called to write a line."""
+"""The functions that write a line."""
 
 
 @functools.cache
@@ -35,26 +35,26 @@ def schema() -> dict[str, Any]:
 
 @functools.cache
 def _validator(event: str) -> Draft202012Validator:
-    """Return what checks a line of ``event``: the whole schema would look at every event's part."""
+    """Return the schema of ``event`` alone, which is faster than the schema of all events."""
     known = schema()["$defs"].get(event, {"not": {}})
     return Draft202012Validator({"allOf": [{**schema(), "allOf": []}, known]})
 
 
 def faults(line: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with one line."""
+    """Return the errors in one line."""
     return [error.message for error in _validator(str(line.get("event"))).iter_errors(line)]
 
 
 def require(lines: Iterator[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
-    """Raise AssertionError for lines that the schema does not take."""
+    """Raise AssertionError for lines that the schema rejects."""
     wrong = [f"{line}: {'; '.join(found)}" for line in lines if (found := faults(line))]
     assert wrong == [], f"expected lines of {FILE.name}, got: {wrong}"
 
 
 def written_in(path: Path) -> Iterator[tuple[str, frozenset[str], bool]]:
-    """Return event, names of fields and whether more may come (``**``) of each line that a file writes by its syntax.
+    """Return event, field names and whether more may follow (``**``) for each line that a file writes, from its syntax.
 
-    Names of events that are computed are left out; the services that compute them are looked at in a test.
+    Computed event names are left out; a test covers the services that compute them.
     """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
@@ -70,7 +70,7 @@ def written_in(path: Path) -> Iterator[tuple[str, frozenset[str], bool]]:
 
 
 def _words(node: ast.expr) -> list[str]:
-    """Return each constant that the name of an event may be."""
+    """Return all constants that may be the name of an event."""
     if isinstance(node, ast.IfExp):
         return [*_words(node.body), *_words(node.orelse)]
     return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
@@ -80,9 +80,9 @@ _wrong: list[str] = []
 
 
 def watch_this_process() -> None:
-    """Look at each line that code below plugins/ writes from now on in this process; `require_none_wrong` tells.
+    """Validate each line that code below plugins/ writes from now on in this process; `require_none_wrong` raises.
 
-    A thread or a task may swallow what is raised where a line is written, so nothing is.
+    The writing call does not raise, because a thread or a task may swallow its errors.
     """
     write = logs.Log.event
 
@@ -97,13 +97,13 @@ def watch_this_process() -> None:
 
 
 def require_none_wrong() -> None:
-    """Raise AssertionError for lines since the last call that the schema does not take."""
+    """Raise AssertionError for lines since the last call that the schema rejects."""
     found, _wrong[:] = list(_wrong), []
     assert found == [], f"expected lines of {FILE.name}, got: {found}"
 
 
 def _writer(frame: FrameType | None) -> str:
-    """Return the name of the file that writes: code of ours, and neither a test nor `Log.request` itself."""
+    """Return the name of the writing file: code of ours, neither a test nor `Log.request` itself."""
     while frame is not None and frame.f_code.co_filename.endswith(("/core/logs.py", "/contextlib.py")):
         frame = frame.f_back
     file = frame.f_code.co_filename if frame is not None else ""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Searches in Maude: is there a state, how many were looked at, and by which steps one gets there."""
+"""Searches in Maude: whether a state is reachable, the number of states, and the steps to it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SOLUTION = re.compile(r"^Solution 1 \(state (\d+)\)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Where a search begins: the boot of the machine, so many runs of it, so many sessions of the key service.
+    """The start of a search: boot of the machine, number of runs of it, number of sessions of the key service.
 
-    ``claims``: the machine and the AK of the challenges that are made already, one a session from the first on.
+    ``claims``: machine and AK of existing challenges, one for each session from the first on.
     """
 
     boot: str = "good"
@@ -42,7 +42,7 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search: how many states it looked at, and the labels of the steps to what it found (None: there is nothing)."""
+    """The result of a search: number of states, and the labels of the steps to a match (None without a match)."""
 
     states: int
     path: tuple[str, ...] | None
