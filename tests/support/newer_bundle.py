@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bundles that differ from a lab's in their programs and wheels, and have its version of Kubernetes."""
+"""Bundles with other programs and wheels than a lab's, for the same version of Kubernetes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sha(data: bytes) -> str:
 
 
 def changed_wheel(data: bytes, file: str, more: str) -> bytes:
-    """Return our wheel with ``more`` in front of the code of ``file``."""
+    """Return our wheel with ``more`` before the code of ``file``."""
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
         for entry in old.infolist():
@@ -68,9 +68,9 @@ def newer(
     more: str,
     instead: Mapping[str, bytes] = MappingProxyType({}),
 ) -> tuple[str, ...]:
-    """Make a bundle with other kubelet, kubeadm and wheels; return the words by which a playbook uses it.
+    """Create a bundle with other kubelet, kubeadm and wheels; return the playbook options to use it.
 
-    ``instead``: what takes the place of a program; empty for another file that does the same.
+    ``instead``: the replacement of a program; empty for another file with the same behavior.
     """
     variables = yaml.safe_load((road.site / "group_vars/nodes/lab.yml").read_text())
     source = variables["attested_bundle"].replace("{{ inventory_dir }}", str(road.site))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""EFI programs made from sections, signed or not; nothing in them runs."""
+"""EFI programs from sections, signed or not; they are not executable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SBAT = (
 
 
 def program(sections: dict[str, bytes], *, signature: bytes = b"") -> bytes:
-    """Return a PE32+ program with ``sections`` in their order, and ``signature`` behind them."""
+    """Return a PE32+ program with ``sections`` in order, followed by ``signature``."""
     table, raw, at = b"", b"", _HEADERS
     for name, content in sections.items():
         padded = content + bytes(-len(content) % _FILE_ALIGNMENT)
@@ -36,12 +36,12 @@ def program(sections: dict[str, bytes], *, signature: bytes = b"") -> bytes:
 
 
 def kernel(text: bytes = b"kernel") -> bytes:
-    """Return a small EFI program that stands for a kernel."""
+    """Return a small EFI program in place of a kernel."""
     return program({".text": text})
 
 
 def image(*, stub: int = 257, **sections: bytes) -> bytes:
-    """Return a unified kernel image; ``sections`` by name without the dot, over some that are always there."""
+    """Return a unified kernel image; ``sections`` by name without the dot, added to default sections."""
     content = {"text": b"stub", "sbat": SBAT % stub, "osrel": b"ID=debian\n", "cmdline": b"root=LABEL=root rw"}
     content |= {"initrd": b"initrd", "uname": b"6.12.1", "linux": kernel(), **sections}
     return program({f".{name}": data for name, data in content.items()})

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the time of an init and of a join goes, bare kubeadm's beside ours: what was printed, read into tables. Pure.
+"""The phases of an init and of a join, of kubeadm alone and of ours: parse the output into tables. Pure.
 
-All moments are seconds of the kernel's monotonic clock, which the host and its lab machines share.
+All times are seconds of the kernel's monotonic clock, which the host and its lab machines share.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HARDENED = ("extraArgs", "extraVolumes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of a program, and when it came."""
+    """A line of a program with its time."""
 
     at: float
     text: str
@@ -46,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One row: how kubeadm tags its lines in it, and the steps of ours that are the same work."""
+    """One row: the tags of kubeadm's lines in it, and our steps for the same work."""
 
     title: str
     tags: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Seconds of one row of the table, None where a side has no such work."""
+    """Seconds of one row of the table, None if a side has no such work."""
 
     title: str
     bare: float | None = None
@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a bootstrapper has said of itself: when it knew its course, and the seconds of each step."""
+    """The log of a bootstrapper: time of its decision, and the seconds of each step."""
 
     course_at: float
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -95,7 +95,7 @@ INIT = (
         title="upload the configuration", tags=("upload-config", "kubelet", "upload-certs"), steps=("upload-config",)
     ),
     Phase(title="mark the control plane", tags=("mark-control-plane",), steps=("mark-control-plane",)),
-    # kubeadm prints its lines of the add-ons when each is done, and not always one of the kubelet
+    # kubeadm prints the lines of add-ons at their end, and not always one of the kubelet
     Phase(
         title="token of bare, finish kubelet, DNS and proxy",
         tags=("bootstrap-token", "kubelet-finalize", "addons"),
@@ -118,9 +118,9 @@ OURS_OF_A_JOIN = (
 
 
 def seconds_by_tag(lines: Sequence[Line], *, known: Iterable[str], begun: float, ended: float) -> dict[str, float]:
-    """Return how long each tag's part took: from its first line to the next tag's; before the first, it is the first's.
+    """Return the seconds by tag: from its first line to the next tag; the time before the first tag counts for it.
 
-    What comes after ``ended`` does not count, nor does a tag that is not ``known``.
+    Lines after ``ended`` and tags that are not ``known`` do not count.
     """
     tags = set(known)
     marks = [(match[1], one.at) for one in lines if (match := _TAGGED.match(one.text)) and match[1] in tags]
@@ -142,7 +142,7 @@ def paired(phases: Sequence[Phase], bare: Mapping[str, float], ours: Mapping[str
 def init_rows(
     bare: Mapping[str, float], steps: Mapping[str, float], tasks: Sequence[Task], *, ours: float
 ) -> list[Row]:
-    """Return the rows of an init that took ``ours`` seconds for the admin, and the sums of both sides."""
+    """Return the rows of an init that took ``ours`` seconds for the admin, with the sums of both sides."""
     around = sum(one.seconds for one in tasks if one.task in KUBEADM_TASKS) - _known(steps, INIT_PHASES)
     first = {one.stage for one in tasks[:1]}
     rows = [Row(title="judge the machine, send it the keys", ours=ours - sum(one.seconds for one in tasks))]
@@ -158,7 +158,7 @@ def init_rows(
 def join_rows(
     bare: Mapping[str, float], told: Told, *, unit_at: float, node_at: float, bare_seconds: float
 ) -> list[Row]:
-    """Return the rows of a join, both sides up to the moment at which its Node was seen, and the sums."""
+    """Return the rows of a join, both sides until its Node was seen, with the sums."""
     started, ours = told.course_at - unit_at, node_at - unit_at
     asked = paired(OURS_OF_A_JOIN, {}, told.steps)
     kubeadm = paired(JOIN, bare, told.steps)
@@ -195,7 +195,7 @@ def rendered(heading: str, rows: Sequence[Row]) -> str:
 
 
 def longest(tasks: Sequence[Task], *, count: int = 10) -> str:
-    """Return the tasks that took longest, one a line."""
+    """Return the slowest tasks, one per line."""
     ordered = sorted(tasks, key=lambda one: one.seconds, reverse=True)[:count]
     return "\n".join(f"{one.seconds:8.2f} s  {one.stage}: {one.task}" for one in ordered)
 
@@ -204,7 +204,7 @@ def longest(tasks: Sequence[Task], *, count: int = 10) -> str:
 
 
 def told_by(journal: str, *, since: float) -> Told:
-    """Read the journal of a bootstrapper (journalctl --output=json) from the moment ``since``."""
+    """Parse the journal of a bootstrapper (journalctl --output=json) from the time ``since``."""
     heard = list(_heard(journal, since))
     courses = [at for at, said in heard if said["event"] == "course"]
     if not courses:
@@ -213,12 +213,12 @@ def told_by(journal: str, *, since: float) -> Told:
 
 
 def told_steps(journal: str, *, since: float) -> Mapping[str, float]:
-    """Read the seconds of each step out of the journal of a bootstrapper, from the moment ``since``."""
+    """Return the seconds of each step in the journal of a bootstrapper, from the time ``since``."""
     return _steps(list(_heard(journal, since)))
 
 
 def told_starts(journal: str) -> list[float]:
-    """Read when a unit was started out of systemd's own entries of it, in seconds of the boot."""
+    """Return when a unit was started, by systemd's journal entries, in seconds since boot."""
     return [at for at, _entry in _entries(journal)]
 
 
@@ -254,7 +254,7 @@ def _steps(heard: Sequence[tuple[float, dict[str, Any]]]) -> Mapping[str, float]
 
 
 def told_tasks(output: str) -> list[Task]:
-    """Read the tasks of the machine out of the result of the action `init`, as ansible-playbook -vvvv prints it."""
+    """Return the tasks of the machine in the result of the action `init` (ansible-playbook -vvvv)."""
     found = re.search(r"^changed: \[[^\]]+\] => (?=\{)", output, re.MULTILINE)
     result = json.JSONDecoder().raw_decode(output, found.end())[0] if found else {}
     if not result.get("tasks"):
@@ -266,12 +266,12 @@ def told_tasks(output: str) -> list[Task]:
 
 
 def bare_init_config(ours: bytes) -> bytes:
-    """Return our configuration of an init as nobody would have hardened it, so with kubeadm's own bootstrap token."""
+    """Return our init configuration without hardening, with kubeadm's own bootstrap token."""
     return _documents(_softened(document) for document in yaml.safe_load_all(ours))
 
 
 def bare_join_config(ours: bytes, *, endpoint: str, printed: str) -> bytes:
-    """Return the configuration of a join by the token that ``kubeadm init`` has printed."""
+    """Return the configuration of a join with the token that ``kubeadm init`` printed."""
     token, ca_hash = _TOKEN.search(printed), _CA_HASH.search(printed)
     if token is None or ca_hash is None:
         raise ValueError("expected how to join in the words of kubeadm init, found it not")
@@ -281,7 +281,7 @@ def bare_join_config(ours: bytes, *, endpoint: str, printed: str) -> bytes:
 
 
 def endpoint_of(config: bytes) -> str:
-    """Return where the API servers of the cluster of this configuration are reached."""
+    """Return the endpoint of the API servers in this configuration."""
     return str(_of_kind(config, "ClusterConfiguration")["controlPlaneEndpoint"])
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The process that tries an offered key, for a disk without integrity: making one with it needs device mapper."""
+"""The process that tries an offered key, for a disk without integrity: creating one with it needs device mapper."""
 
 from __future__ import annotations
 

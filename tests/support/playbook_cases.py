@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Many cases in one run of ansible-playbook: each case is a play of its own with its own variables.
+"""Run many cases in one ansible-playbook: each case is a play with its own variables.
 
 A case records values with the task `record`, an action plugin that starts no process: a start of ansible-playbook costs
 a second of CPU, a task with a module half a second on each host.
@@ -40,7 +40,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Tasks, and the variables of a site that they see, which come before those of the play as `-e` does."""
+    """Tasks with the variables of a site, which override those of the play, like `-e`."""
 
     tasks: Sequence[Mapping[str, Any]]
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class Case:
 def run_cases(
     directory: Path, cases: Mapping[str, Case], *, hosts: Mapping[str, Any] | None = None, **play: Any
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return by case and host what the last `record` was given, or the message of the task that failed as `failed`.
+    """Return by case and host the values of the last `record`, or the message of a failed task as `failed`.
 
-    Without ``hosts`` the directory has its inventory already, as `hosts.yml`.
+    Without ``hosts``, the directory must have its inventory as `hosts.yml`.
     """
     (directory / "action_plugins").mkdir()
     (directory / "action_plugins" / "record.py").write_text(RECORD, encoding="utf-8")

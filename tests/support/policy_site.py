@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A site's policy key, what it signs, and a guard with a record in a folder and a counter in memory."""
+"""A site's policy key, its signatures, and a guard with a record in a directory and a counter in memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ POLICY_KEY = _KEY.public_key().public_bytes(serialization.Encoding.PEM, serializ
 
 
 class MemoryCounter:
-    """A counter that outlives the record's process, as a TPM's does."""
+    """A counter that outlives the process of the record, like a TPM's."""
 
     def __init__(self, first: int = 40) -> None:
         self.first = first
@@ -50,20 +50,20 @@ class MemoryCounter:
         return self.value
 
     def define(self) -> int:
-        """Return the value, of a new counter where there is none."""
+        """Return the value; creates a missing counter."""
         if self.value is None:
             self.value = self.first
         return self.value
 
     def increment(self) -> int:
-        """Add one."""
+        """Increment the counter."""
         assert self.value is not None
         self.value += 1
         return self.value
 
 
 def record_in(directory: Path, counter: MemoryCounter, *, cluster_id: bytes, node: str = "cp-1") -> PolicyRecord:
-    """Return the record of a control plane whose disk is ``directory``, loaded."""
+    """Return the loaded record of a control plane whose disk is ``directory``."""
     key = RecordKey(key=SecretBytes(b"r" * 32), cluster_id=cluster_id, node_name=node)
     made = PolicyRecord(RecordFiles(directory), counter, key)
     made.load()
@@ -71,7 +71,7 @@ def record_in(directory: Path, counter: MemoryCounter, *, cluster_id: bytes, nod
 
 
 class PolicySite:
-    """The admin of one cluster: signs what the objects given are, one generation higher each time."""
+    """The admin of one cluster: signs the given objects, with the next generation each time."""
 
     def __init__(self, cluster_id: bytes) -> None:
         self.cluster_id = cluster_id
@@ -95,18 +95,18 @@ class PolicySite:
 
 
 class GivenPolicy:
-    """A guard that believes one policy whatever the API says, for tests of what stands behind it."""
+    """A guard that accepts one policy regardless of the API, for tests of the code behind it."""
 
     def __init__(self, *profiles: Mapping[str, Any], identities: Iterable[Mapping[str, Any]] = ()) -> None:
         self.policy = PolicySite(b"").plan([*profiles, *identities], generation=1)
         self.revoked: frozenset[str] = frozenset()
 
     def judge(self, document: Mapping[str, Any] | None) -> Judged:
-        """Return the policy that was given."""
+        """Return the given policy."""
         return Judged(policy=self.policy, revoked=self.revoked, missing=frozenset())
 
     def note_revoked(self, revoked: Iterable[str]) -> None:
-        """Remember revocations."""
+        """Record revocations."""
         self.revoked |= frozenset(revoked)
 
 

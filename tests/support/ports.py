@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ports for servers that a test starts: below those that the kernel gives to clients, and no two processes' the same.
+"""Ports for servers of tests: below the kernel's range for clients, and unique among processes.
 
-A port that the kernel chose and that was closed again may be a client's before the server has it: a member of etcd that
-asks one which has not started yet can even be connected to itself, from the very port that is asked.
+A free port that the kernel chose may be used by a client before the server starts: a member of etcd that connects to a
+member that has not started can even be connected to itself, from the same port.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _CLIENTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """Return a port of no address of this host at which anybody listens; the port after it is the caller's, too."""
+    """Return a port that is free on all addresses of this host; the caller also owns the next port."""
     return _block().next()
 
 
 class Block:
-    """Ports that are this process's while it lives: the name of an abstract socket says so to all others."""
+    """Ports that this process owns while it lives; the name of an abstract socket reserves them."""
 
     def __init__(self) -> None:
         self._claim = socket.socket(socket.AF_UNIX)
         self._ports = itertools.cycle(self._claimed())
 
     def next(self) -> int:
-        """Return one that is free now, in turn, so that none comes again soon."""
+        """Return a free port, in turn, so that none is reused soon."""
         return next(port for port in self._ports if _is_free(port) and _is_free(port + 1))
 
     def close(self) -> None:
-        """Let others have them."""
+        """Release the ports."""
         self._claim.close()
 
     def _claimed(self) -> range:

@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A state disk on its way to use, to the next boot's use or to another key, until its power goes; and the next boot.
+"""A state disk during a format, an unlock or a rekey until a power cut, and the next boot.
 
 Usage: python tests/support/power_bed.py COURSE STEP|END|after    (in a kernel of `uml.py`, which `power_cuts.py` ends)
 
-Just before STEP it leaves the file `cut` and waits for its end. What outlives a machine's power lies in `/run/out`: the
-disk, the TPM's counter (here a file), the journal of a format, and what the second boot is measured by.
+Before STEP it creates the file `cut` and waits for its end. `/run/out` has the data that outlive a power cut: the disk,
+the TPM's counter (here a file), the journal of a format, and the data for the check of the second boot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ END = "END"
 
 
 def _in_use() -> None:
-    """Leave a disk in use, open, with data on it that was written through."""
+    """Bring a disk into use and leave it open, with synced data."""
     disk = disk_bed.state_disk()
     disk.apply(disk.plan())
     DIGEST.write_text(disk_bed.write_data(), encoding="ascii")
@@ -56,11 +56,11 @@ COURSES: dict[str, tuple[Callable[[], None], Target]] = {
     "unlock": (_booted_again, Target.OPENED),
     "rekey": (_to_be_rekeyed, Target.REKEYED),
 }
-"""What is there before, and what the disk is on its way to."""
+"""The preparation and the target of the disk, by course."""
 
 
 def go_until(course: str, step: str) -> None:
-    """Go the course, and wait for the power to go just before ``step``, or behind the last one."""
+    """Run the course, and wait for the power cut before ``step``, or after the last one."""
 
     def before(one: Step) -> None:
         if one.name == step:
@@ -80,7 +80,7 @@ def _wait_for_the_cut() -> None:
 
 
 def after(course: str) -> dict[str, Any]:
-    """Boot again: open the disk by whichever key it is under, go on, and say what is there."""
+    """Boot again: open the disk with either key, continue, and return its state."""
     seen = _rekeyed() if course == "rekey" else disk_bed.finished()
     if DIGEST.exists():
         seen["data"] = disk_bed.data_digest() == DIGEST.read_text(encoding="ascii")
@@ -96,7 +96,7 @@ def _rekeyed() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Go one course, or what comes after it."""
+    """Run one course, or the boot after it."""
     disk_bed.FileCounter.path = OUT / "counter"
     disk_bed.HEADER_BEFORE = OUT / "header.before"
     disk_bed.set_up()

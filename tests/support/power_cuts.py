@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Power cuts of a machine with a state disk: its kernel is killed just before a step, another one boots with the disk.
+"""Power cuts of a machine with a state disk: kill its kernel before a step, and boot another one with the disk.
 
-What that kernel had not written yet is lost, as with the power of a machine; the host's own caches stay.
+Unwritten data of that kernel are lost, as in a power cut; the host's caches stay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEPS = {
     "unlock": ("OPEN", "MOUNT", "CHECK", "ADVANCE", "BIND", END),
     "rekey": ("LOOSEN", *_EXCHANGE, "PROVE", "RECORD", END),
 }
-"""Of each course, in its order; behind the last one as well."""
+"""The steps of each course in order, and the end."""
 
 CUTS = [(course, step) for course, steps in STEPS.items() for step in steps]
 
@@ -49,11 +49,11 @@ WANTED: dict[str, dict[str, Any]] = {
     "unlock": {**_IN_USE, "data": True},
     "rekey": {**_REKEYED, "data": True},
 }
-"""What each course ends with, whenever the power went: nothing is lost that had been written."""
+"""The final state of each course for all power cuts: no written data are lost."""
 
 
 def pull_the_plug(course: str, step: str, folder: Path) -> dict[str, Any]:
-    """Cut the power just before a step; return what the next boot made of it. Skips as `blank_disks` does."""
+    """Cut the power before a step; return the result of the next boot. Skips like `blank_disks`."""
     disks = blank_disks(folder)
     program = f"export PYTHONPATH={SOURCES}\n{sys.executable} {ROOT}/tests/support/power_bed.py {course}"
     cut_in_uml(f"{program} {step}\n", folder=folder, disks=disks, sign=folder / "cut")

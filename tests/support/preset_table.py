@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every preset learned from every recorded boot, and what the profile refuses once one part of that boot is another.
+"""All presets, learned from all recorded boots, and the changes of a boot that each profile refuses.
 
-A changed boot is the recorded log with other digests where that part is measured, replayed to register values. Keys
-stay as they are: whatever is changed is signed by whoever signed it before. `docs/profiles.md` shows the table.
+A changed boot is the recorded log with other digests for the changed part, replayed to register values. Keys do not
+change: the same signer signs the changed part. `docs/profiles.md` shows the table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
 
 CHANGES = ("initrd", "command line", "kernel", "loader", "root")
-"""What is another one than at learning; the root file system is measured by nobody."""
+"""The changed parts; the root file system is not measured."""
 
 _MEASURED = {
     "initrd": ((9, r"^initrd$|^/boot/initrd"), (11, r"section \.initrd")),
@@ -50,7 +50,7 @@ _MEASURED = {
     "loader": (),
     "root": (),
 }
-"""Where a part is measured by itself: register, and the event's text as `describe` says it."""
+"""The events that measure a part alone: register, and a pattern for the text of `describe`."""
 
 _PROGRAM = "EFI program "
 _INNER_KERNEL = "EFI program without a file path"
@@ -58,7 +58,7 @@ _INNER_KERNEL = "EFI program without a file path"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One preset on the recorded ``boots``: ``registers`` are empty where it is refused with PRESET_UNMET."""
+    """One preset on the recorded ``boots``; no ``registers`` if it is refused with PRESET_UNMET."""
 
     boots: tuple[str, ...]
     preset: Preset
@@ -103,13 +103,13 @@ def changed(name: str, change: str) -> Judged:
 
 
 def _holds(change: str, told: MeasuredEvent) -> bool:
-    """Whether the event's digest is that of what is changed; a section's name stays."""
+    """Return whether the event has the digest of a changed part; the name of a section does not change."""
     named = told.text.startswith("kernel image has a section")
     return not named and any(told.pcr == pcr and re.search(text, told.text) for pcr, text in _MEASURED[change])
 
 
 def _programs(change: str, events: tuple[MeasuredEvent, ...]) -> list[MeasuredEvent]:
-    """Return the programs in PCR 4 that are others: shim stays, and an image is another one with any of its parts."""
+    """Return the changed programs in PCR 4: not shim, and an image changes with any of its parts."""
     programs = [one for one in events if one.pcr == 4 and one.text.startswith(_PROGRAM)]
     kernels = [one for one in programs if one.text == _INNER_KERNEL]
     loaders = [one for one in programs if one not in kernels]
@@ -134,7 +134,7 @@ def _accepted(boot: Judged, profile: MeasurementProfile) -> bool:
 
 
 def row(name: str, preset: Preset) -> Row:
-    """Return what ``preset`` makes of the boot ``name``."""
+    """Return the result of ``preset`` for the boot ``name``."""
     try:
         profile = learned(name, preset)
     except PolicyError as error:
@@ -149,7 +149,7 @@ def row(name: str, preset: Preset) -> Row:
 
 
 def rows() -> list[Row]:
-    """Return the rows of all boots and presets, boots of which every preset makes the same in one row a preset."""
+    """Return the rows of all boots and presets; boots with equal results share a row of each preset."""
     groups: dict[tuple[Row, ...], list[str]] = {}
     for name in recorded():
         made = tuple(dataclasses.replace(row(name, preset), boots=()) for preset in Preset)

@@ -110,7 +110,7 @@ class PrometheusBed:
             yield
 
     def is_up(self) -> bool:
-        """Say whether Prometheus answers."""
+        """Return whether Prometheus answers."""
         try:
             return bool(self._get("/api/v1/status/buildinfo")["status"] == "success")
         except OSError:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The records of long runs (docs/records/README.md), written after each case: a run cut short leaves what it has.
+"""The records of long runs (docs/records/README.md), written after each case, also if a run is interrupted.
 
-Runs of one commit on one day fill the same file, also beside each other.
+Runs of one commit on one day, even parallel ones, write the same file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORDS = Path(os.environ.get("ATTESTED_RECORDS", ROOT / "docs" / "records"))
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The name of a record, and what a case of it is called that ended as it should."""
+    """The name of a record, and the outcome of a successful case."""
 
     name: str
     good: str
@@ -42,7 +42,7 @@ SCENES = Kind("virtual-machines", "shown")
 
 @contextmanager
 def recorded(point: str, fault: str, *, kind: Kind = MATRIX, directory: Path = RECORDS) -> Iterator[None]:
-    """Keep what becomes of one case: what is good where its end is reached, ``failed`` for anything else."""
+    """Record the outcome of one case: success at its end, ``failed`` otherwise."""
     outcome, began = "failed", time.monotonic()
     try:
         yield
@@ -53,7 +53,7 @@ def recorded(point: str, fault: str, *, kind: Kind = MATRIX, directory: Path = R
 
 
 def keep_case(directory: Path, case: dict[str, Any], *, kind: Kind = MATRIX, commit: str, now: datetime) -> Path:
-    """Put one case into the record of its commit, in place of an earlier try of it; return the file."""
+    """Write one case to the record of its commit, replacing an earlier try; return the file."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{now:%Y-%m-%d}-{kind.name}.json"
     with (directory / ".lock").open("w") as lock:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A locked node that waits to be recovered, an admin who has the keys, and an opener that tests decide."""
+"""A locked node that waits for recovery, an admin with the keys, and an opener that tests control."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ OTHER_DISK = DiskId("91111111-2222-4333-8444-555555555555")
 
 @dataclass
 class Opening:
-    """An opener that reads the key as the real one would, and acts as the test says; the last act is for ever."""
+    """An opener that reads the key like the real one, and runs the acts of the test; the last act repeats."""
 
     acts: list[Callable[[], None]] = field(default_factory=list)
     opened: list[bytes] = field(default_factory=list)
 
     def open(self, key_file: Path) -> None:
-        """Act, then take the key."""
+        """Run the act, then read the key."""
         if self.acts:
             act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
             act()
@@ -106,23 +106,23 @@ class Records:
         refusal: Mapping[str, object] | None = None,
         source: str = "",
     ) -> None:
-        """Remember it."""
+        """Record an event."""
         if self.broken:
             raise Refusal("expected room for a record", reason=Reason.AUDIT_UNWRITABLE)
         self.told.append((event, str((refusal or {}).get("reason", "given")), dict(fields)))
-        assert source == fields.get("admin", "") or not refusal  # who is proven, and nobody before that
+        assert source == fields.get("admin", "") or not refusal  # the proven admin, empty before the proof
 
     @property
     def outcomes(self) -> list[str]:
-        """Return the reason of each, or that it was given."""
+        """Return the reason of each entry, or that the key was given."""
         return [outcome for _event, outcome, _fields in self.told]
 
 
 class TrialInHere:
-    """The trial of unit tests: the same steps but for the process and cryptsetup; ``right`` is the only good key."""
+    """The trial of unit tests, without process and cryptsetup; ``right`` is the only valid key."""
 
     def __init__(self, directory: Path, right: RecoverySecrets) -> None:
-        """Leave keys below ``directory``."""
+        """Write keys below ``directory``."""
         self._directory = directory
         self._right = right
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class RecoveryBed:
     program: str = "ansible_collections.attested.kubernetes.tests.support.plain_key_process"
 
     def __post_init__(self) -> None:
-        """Boot the machine, make the site's keys."""
+        """Boot the machine and create the keys of the site."""
         if self.attester is None:
             tpm = SoftTpm(self.boot.pcrs)
             self.attester = lambda: nullcontext(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
@@ -192,11 +192,11 @@ class RecoveryBed:
         return HelperTrial(locked, program=self.program)
 
     def facts(self) -> Facts:
-        """Return what the machine knows of itself."""
+        """Return the machine's own data."""
         return Facts(cluster_id=self.cluster_id, logs=logs_of(self.boot))
 
     def question(self, **changes: Any) -> Question:
-        """Return what the admin asks, by a site that enrolled this machine as w-1."""
+        """Return the question of the admin, from a site that enrolled this machine as w-1."""
         with self.attester() as one:
             identities = [identity_of(one.ek, changes.pop("name", "w-1"), Role.WORKER)]
         policy = SitePolicy(profiles=[learned(changes.pop("boot", self.boot))], identities=identities)
@@ -211,7 +211,7 @@ class RecoveryBed:
         return Question(**known)
 
     def judged(self, *, exporter: bytes = EXPORTER) -> tuple[VerifiedNode, bytes]:
-        """Ask the desk for evidence and judge it; return the node and the id of the exchange."""
+        """Request evidence of the desk and verify it; return the node and the id of the exchange."""
         question = self.question()
         challenge, record = question.challenge(ChallengeRequest.parse(self.desk.identity()))
         said = self.desk.testimony(challenge.to_bytes(), exporter=exporter, spki_sha256=SPKI)
@@ -232,7 +232,7 @@ class RecoveryBed:
         return prove_admin(known.pop("admin", self.admin), binding=verified.machine.binding, request=request, **known)
 
     def asked(self, *, secrets: RecoverySecrets | None = None, **changes: Any) -> Begin:
-        """Return a good request of the admin as the network side hands it over; ``changes`` are of it or its proof."""
+        """Return a valid request of the admin from the network side; ``changes`` are of it or its proof."""
         verified, challenge_id = self.judged()
         order = RecoverOrder(
             challenge_id=challenge_id,
@@ -252,23 +252,23 @@ class RecoveryBed:
         return Begin(**known)
 
     def offer(self, secrets: RecoverySecrets | None = None) -> Offer:
-        """Return what the cluster would hand over to this machine: a box for an exchange of its own."""
+        """Return the cluster's box for this machine: for a separate exchange."""
         asked = self.asked(secrets=secrets)
         return self.desk._admitted(asked).offer
 
     def rescuer(self, **changes: Any) -> Rescuer:
-        """Return the admin with all that a recovery needs; ``changes`` are of the question."""
+        """Return the admin with all data of a recovery; ``changes`` are of the question."""
         keys = changes.pop("keys", self.cluster)
         admin = changes.pop("admin", self.admin)
         return Rescuer(admin=admin, keys=keys, question=self.question(**changes))
 
     def node(self, endpoint: str, *, name: str = "w-1", disk: DiskId = DISK) -> LockedNode:
-        """Return this node as the admin knows it."""
+        """Return this node in the form of the admin's site."""
         return LockedNode(name=name, endpoint=endpoint, role="worker", disk=disk)
 
 
 def format_plain(path: Path, secrets: RecoverySecrets) -> None:
-    """Make ``path`` a state disk in use whose key is that of ``secrets``, by our commands, integrity left out."""
+    """Make ``path`` a state disk in use with the key of ``secrets``, by our commands, without integrity."""
     with path.open("wb") as stream:
         stream.truncate(20 << 20)
     words = list(gateway.format_disk(str(path), uuid=secrets.disk.uuid))

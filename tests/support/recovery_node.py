@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The long-running side of a locked node as a process of its own, so that a test can look through its memory.
+"""The long-running side of a locked node in a separate process, so that a test can search its memory.
 
 Usage: python -m ...recovery_node, a JSON object on standard input; prints its port, and serves until it is ended.
 """
@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 
 
 class Handing:
-    """An opener that hands the key file on and never reads it, as the real one does."""
+    """An opener that passes the key file on without reading it, like the real one."""
 
     def __init__(self, taken: Path) -> None:
-        """Leave the file at ``taken``."""
+        """Move the file to ``taken``."""
         self._taken = taken
 
     def open(self, key_file: Path) -> None:
-        """Move it away."""
+        """Move the file."""
         key_file.rename(self._taken)
 
 
 def desk_of(settings: dict[str, Any], directory: Path) -> RecoveryDesk:
-    """Return the desk of the node that ``settings`` describe."""
+    """Return the desk of the node in ``settings``."""
     cluster_id = bytes.fromhex(settings["cluster_id"])
 
     @contextmanager

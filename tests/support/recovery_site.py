@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A site whose cluster is off: locked nodes at addresses of this host, and the recovery kit in its safe."""
+"""A site whose cluster is down: locked nodes at addresses of this host, and the recovery kit."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PASSPHRASE = "correct horse battery staple"
 
 @dataclass
 class RecoverySite:
-    """The files of a site below ``folder``, one locked machine a node; ``attesters`` are those with other TPMs."""
+    """The files of a site below ``folder`` with one locked machine per node; ``attesters``: those with other TPMs."""
 
     folder: Path
     attesters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make site, machines, identities and kit."""
+        """Create site, machines, identities and kit."""
         self.init = InitSite(self.folder / "prod")
         self.root = self.init.root
         self.kit = self.folder / "prod.kit"
@@ -58,7 +58,7 @@ class RecoverySite:
         self._keep()
 
     def enroll(self, name: str, bed: RecoveryBed, *, disk: str) -> None:
-        """Write which TPM is in the machine of ``name``, and which disk was assigned to it."""
+        """Write the EK and the assigned disk of the machine ``name``."""
         with bed.attester() as one:
             ek = one.ek.public.spki_sha256()
         path = self.init.site.identity_file(name)
@@ -66,7 +66,7 @@ class RecoverySite:
         path.write_bytes(render_identity_file(ek_sha256=ek, known_by="fingerprint", disk=disk))
 
     def act(self, *nodes: str, port: int = 9999, check_mode: bool = False, **changes: Any) -> dict[str, Any]:
-        """Run the action here; what it displays is the result's key ``shown``."""
+        """Run the action here; the result has the displayed lines as ``shown``."""
         options = {"site": str(self.root), "profiles": ["machines"], "nodes": list(nodes or NAMES), "port": port}
         known = {"async_val": 0, "check_mode": check_mode, "diff": False, "environment": None, "action": "recover"}
         task = SimpleNamespace(args={**options, "wait_seconds": 0, **changes}, **known)
@@ -79,7 +79,7 @@ class RecoverySite:
         return {**answer, "shown": lines.all}
 
     def play(self, *words: str, port: int, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the playbook `recover` as an admin does."""
+        """Run the playbook `recover`."""
         program = str(Path(sys.executable).parent / "ansible-playbook")
         argv = [program, "attested.kubernetes.recover", "-i", "hosts.yml", "-e", f"attested_recovery_port={port}"]
         env = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0", **environment}
@@ -89,11 +89,11 @@ class RecoverySite:
 
     @property
     def with_kit(self) -> tuple[str, ...]:
-        """The words of a run with the kit."""
+        """The options of a run with the kit."""
         return "-e", f"kit_from={self.kit}", "-e", f"kit_passphrase_file={self.passphrase}"
 
     def canaries(self) -> list[bytes]:
-        """Return every spelling of every secret: the site's, each disk's key, the passphrase."""
+        """Return all encodings of all secrets: the site's, each disk's key, the passphrase."""
         disks = [bed.right.disk_key.reveal() for bed in self.beds.values()]
         raw = [*disks, PASSPHRASE.encode(), self.init.bundle.measurement_secret().reveal()]
         return [*self.init.canaries(), *(one for secret in raw for one in spellings(secret))]

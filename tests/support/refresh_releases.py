@@ -1,15 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refresh the table of releases from the publishers' checksum files, and say what is new.
+"""Refresh the table of releases from the publishers' checksum files, and report new versions.
 
 Usage: python tests/support/refresh_releases.py [--check] [--mirror URL] [--table DIRECTORY]
 
-New patches are added up to the newest that Kubernetes publishes for each minor, and missing hashes are filled in. A
-published hash that differs from the table's is reported and never written. With --mirror the files are read below
-URL/HOST/.
-Versions of the other components, and new minors, are a maintainer's decision: the command only says that there is one.
-Ends with 1 where a hash differs, a publisher could not be read, or --check finds something new.
+Adds new patches up to the newest that Kubernetes publishes for each minor, and missing hashes. A published hash that
+differs from the table's is reported and never written. With --mirror the files are read below URL/HOST/.
+Maintainers decide about versions of other components and new minors: the command only reports them.
+Exits with 1 if a hash differs, a publisher cannot be read, or --check finds a new version.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(slots=True)
 class Publishers:
-    """The publishers' files, each read once; ``mirror`` is the URL below which they lie by host, or empty."""
+    """The publishers' files, each read once; ``mirror``: URL below which they are stored by host, or empty."""
 
     mirror: str
     read: dict[str, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
     def text(self, url: str) -> str:
-        """Return the text at ``url``, empty where it is not published or cannot be read (kept in ``failed``)."""
+        """Return the text at ``url``, empty if it is not published or unreadable (recorded in ``failed``)."""
         if url not in self.read:
             self.read[url] = self._get(url)
         return self.read[url]
@@ -71,7 +70,7 @@ class Publishers:
 
 @dataclass(slots=True)
 class Refresh:
-    """One run: what is new, and which hashes differ from the publisher's."""
+    """One run: new versions, and hashes that differ from the publisher's."""
 
     publishers: Publishers
     shared: dict[str, Any]
@@ -79,7 +78,7 @@ class Refresh:
     differing: list[str] = field(default_factory=list)
 
     def minor(self, document: dict[str, Any]) -> None:
-        """Bring the document of one minor up to date, in place."""
+        """Update the document of one minor in place."""
         minor, patches = document["minor"], document["patches"]
         for version in self._unknown(minor, patches):
             self.news.append(f"new release {version}")
@@ -93,7 +92,7 @@ class Refresh:
                 row["sha256"] = self._hashes(name, row["version"], row["sha256"])
 
     def next_minor(self, minor: str) -> None:
-        """Say whether Kubernetes publishes a minor after ``minor``, which is the last of the table."""
+        """Return whether Kubernetes publishes a minor after ``minor``, the last of the table."""
         major, number = version_key(minor)
         if newest := self._stable(f"{major}.{number + 1}"):
             self.news.append(f"new minor {newest}: the table has no file of it")
@@ -109,7 +108,7 @@ class Refresh:
         return said if is_version(said) else ""
 
     def _hashes(self, name: str, version: str, known: Any) -> Any:
-        """Return the row of one component: as known, or as published where nothing was known."""
+        """Return the row of one component: the known one, else the published one."""
         pattern = {**self.shared["kubernetes"], **self.shared["components"]}[name]
         found = {}
         for arch in ARCHITECTURES:
@@ -130,7 +129,7 @@ class Refresh:
 
 
 def hash_in(text: str, name: str) -> str:
-    """Return the hash of the file ``name`` in a checksum file: lines of hash and name, or one hash alone."""
+    """Return the hash of the file ``name`` in a checksum file: lines of hash and name, or one hash."""
     alone = []
     for words in (line.split() for line in text.splitlines()):
         if not words or not _HASH.fullmatch(words[0]):
@@ -143,13 +142,13 @@ def hash_in(text: str, name: str) -> str:
 
 
 def render(document: dict[str, Any], before: str) -> str:
-    """Return the file of a minor, with the comments at the head of the file ``before``."""
+    """Return the file of a minor, with the leading comments of the file ``before``."""
     head = [line for line in before.splitlines(keepends=True) if line.startswith(("---", "#"))]
     return "".join(head) + yaml.safe_dump(document, sort_keys=False, width=WIDTH)
 
 
 def refresh(table: Path, publishers: Publishers, *, check: bool) -> Refresh:
-    """Refresh the files in ``table``, or only say what would be new with ``check``."""
+    """Refresh the files in ``table``; with ``check``, only report."""
     load_table(table)
     run = Refresh(publishers, yaml.safe_load((table / COMPONENTS_FILE).read_text()))
     paths = sorted(table.glob("1.*.yml"), key=lambda path: version_key(path.stem))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a test says which code refused."""
+"""Compare the reason code of a refusal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COARSE = "attestation refused"
 class Coded(str):
     """The reason code of an error, which also equals "CODE: words" if the error's message has these words.
 
-    Several checks share one code; the words say which check it was.
+    Several checks share one code; the words identify the check.
     """
 
     message: str
@@ -29,34 +29,34 @@ class Coded(str):
     __hash__ = str.__hash__
 
     def __new__(cls, error: AttestedError) -> Self:
-        """Keep the code, and the message beside it."""
+        """Set the code and the message."""
         made = super().__new__(cls, error.code)
         made.message = error.message
         return made
 
     def __eq__(self, other: object) -> bool:
-        """Compare the code, and the words where ``other`` has some."""
+        """Compare the code, and the words if ``other`` has some."""
         code, _colon, words = str(other).partition(": ")
         return str(self) == code and words in self.message
 
     def __ne__(self, other: object) -> bool:
-        """Say the opposite: `str` has a method of its own for it."""
+        """Return the negation: `str` has its own method for it."""
         return not self == other
 
     def __repr__(self) -> str:
-        """Show both, for a test that fails."""
+        """Return both, for the output of a failed test."""
         return f"{self!s}: {self.message}"
 
 
 def code_of(action: Callable[[], object]) -> Coded:
-    """Return the reason code that ``action`` is refused with; it compares as `Coded` does."""
+    """Return the reason code of the refusal of ``action``; it compares like `Coded`."""
     with pytest.raises(AttestedError) as caught:
         action()
     return Coded(caught.value)
 
 
 def refused(action: Callable[[], object], bed: ServiceBed) -> dict[str, Any]:
-    """Return the key service's line about a refusal; the machine itself hears the coarse text and no more."""
+    """Return the key service's log line of a refusal; the machine gets only the coarse text."""
     before = len(bed.lines("key"))
     with pytest.raises(AttestedError) as caught:
         action()

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A registry on loopback by the protocol of OCI registries (distribution-spec 1.1, pull), with TLS and perhaps a login.
+"""An OCI registry on loopback (distribution-spec 1.1, pull), with TLS and optional login.
 
-It stands in for registries of others: what asks it is a real containerd or Helm.
+It replaces public registries for a real containerd or Helm.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Registry:
-    """What a registry has, and who may have it: anybody, or who knows ``login`` (user and password, or a token alone).
+    """The content of a registry, and its ``login`` (user and password, or a token), if any.
 
-    ``by_token``: user and password are for its server of tokens, and the token that this gives is for the registry.
+    ``by_token``: user and password are for its token server, whose token is for the registry.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Registry:
 
 @contextlib.contextmanager
 def serve(registry: Registry, certificate: Path, key: Path) -> Iterator[str]:
-    """Serve it, and yield its HOST:PORT."""
+    """Serve the registry, and yield its HOST:PORT."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -90,7 +90,7 @@ def serve(registry: Registry, certificate: Path, key: Path) -> Iterator[str]:
             self.do_GET()
 
         def log_message(self, *_words: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -107,7 +107,7 @@ def serve(registry: Registry, certificate: Path, key: Path) -> Iterator[str]:
 
 
 def image(architecture: str) -> dict[str, bytes]:
-    """Return a small image as a registry has it, its manifest by the tag `1` too."""
+    """Return a small image in the form of a registry, its manifest also with the tag `1`."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         member = tarfile.TarInfo("hello")
@@ -129,10 +129,10 @@ def image(architecture: str) -> dict[str, bytes]:
 
 
 def digest(data: bytes) -> str:
-    """Return the digest of a blob, as references name it."""
+    """Return the digest of a blob, in the form of references."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def descriptor(kind: str, data: bytes) -> dict[str, Any]:
-    """Return what a manifest says of a blob."""
+    """Return the descriptor of a blob."""
     return {"mediaType": kind, "digest": digest(data), "size": len(data)}

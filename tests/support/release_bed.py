@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The key service's decisions in this process: releaser and reattester over an API in memory, and one machine."""
+"""The key service's decisions in this process: releaser and reattester with an API in memory, and one machine."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 class StandingClock:
-    """Time that a test moves."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.moment = NOW
@@ -129,7 +129,7 @@ def kubelet_request(node_name: str = "w-1") -> bytes:
 
 
 class Attempts:
-    """Keeps what it is told."""
+    """Record all attempts."""
 
     def __init__(self) -> None:
         self.noted: list[Attempt] = []
@@ -193,7 +193,7 @@ class Bed:
         self.attempts = Attempts()
 
     def service(self, *, log: Log | None = None) -> KeyService:
-        """Return the calls over this releaser, as the service puts them together, without figures."""
+        """Return the calls of this releaser, like the service's, without metrics."""
         return KeyService(
             self.releaser,
             bundle=self.bundle,
@@ -245,19 +245,19 @@ class Bed:
         self.gateway.patch_status = told  # type: ignore[method-assign]
 
     def forget(self) -> None:
-        """Let every text be read anew that services parse or verify once."""
+        """Clear the caches of texts that services parse or verify once."""
         self.live._parsed.clear()
         self.cached._policy._parsed.clear()
         self.authority._known = self.record._followed = None
 
     def give_own_files(self, files: Mapping[str, bytes]) -> None:
-        """Give a control plane these ``files`` beside those of kubeadm, off the disk, and the policy by the record."""
+        """Give a control plane these ``files`` besides those of kubeadm, from disk, and the policy from the record."""
         directory = self.directory / "kubernetes"
         write_files(directory, {**shared_files(), **files})
         self.releaser._control_plane = OwnControlPlane(self.gateway, self.authority, directory=directory)
 
     def join(self) -> None:
-        """Bring the machine as far as a node: a ticket, its lock, and its identity Joined."""
+        """Make the machine a node: a ticket, its lock, and its identity Joined."""
         self.release()
         self.lock()
         ek = self.tpm.ek.public.spki_sha256()
@@ -265,7 +265,7 @@ class Bed:
         StatusWriter(self.gateway).write(known, StatusChange(phase=JOINED))
 
     def sign(self, **changes: Any) -> None:
-        """Let the site sign the profiles, and the identities of control planes, that are there now."""
+        """Sign the present profiles and identities of control planes."""
         objects = [*self.gateway.objects(PROFILES), *self.gateway.objects(IDENTITIES)]
         self.policy = self.site.sign(objects, **changes)
         self.gateway.apply(self.policy)
@@ -276,7 +276,7 @@ class Bed:
         return Channel(exporter=b"e" * 32, spki_sha256=spki, peer_nonce=nonce, evidence=evidence)
 
     def exchange(self) -> tuple[Channel, bytes, bytes]:
-        """Return a good call of Release."""
+        """Return a valid call of Release."""
         logs = self._logs()
         message = message_class("join.IssueJoinTicketRequest")(
             certificate_request=self.csr, event_logs=logs.to_bytes(), is_control_plane=self.asks_control_plane
@@ -284,13 +284,13 @@ class Bed:
         return self._answered(message.SerializeToString(), logs, Purpose.JOIN)
 
     def push(self) -> tuple[Channel, bytes, bytes]:
-        """Return a good call of Reattest, by the machine once it has taken its `lock`."""
+        """Return a valid call of Reattest, by the machine after its `lock`."""
         logs = self._logs()
         message = message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes())
         return self._answered(message.SerializeToString(), logs, Purpose.VERIFY)
 
     def lock(self) -> None:
-        """Let the machine take the one-way lock."""
+        """Take the node lock of the machine."""
         userspace = self.directory / "tpm2-measure.log"
         userspace.write_bytes(self.boot.userspace)
         paths = NodeLockPaths(directory=self.directory, userspace_log=userspace)

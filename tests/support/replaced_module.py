@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules that a test replaces with functions of a file of its own, called by ansible-playbook itself.
+"""Replace modules by functions of a file, which ansible-playbook calls itself.
 
-An action plugin of the module's name takes its place. It costs a fork, where a module costs five shells and two
-interpreters. The file is loaded once a run: it may import `module_utils`.
+An action plugin replaces the module of the same name. It costs a fork, while a module costs five shells and two
+interpreters. The file is loaded once per run, so it may import `module_utils`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ActionModule(ActionBase):
 
 
 def replace_modules(collection: Path, program: Path, root: Path, options: Mapping[str, Sequence[str]]) -> None:
-    """Let ``program``'s ``call(root, name, host, params)`` answer for the modules that ``options`` names.
+    """Replace the modules in ``options`` by ``program``'s ``call(root, name, host, params)``.
 
-    A host is known by the last part of its variable ansible_remote_tmp, wherever a task is delegated to.
+    The last part of a host's variable ansible_remote_tmp identifies it, wherever a task is delegated to.
     """
     plugins = collection / "plugins"
     (plugins / "action").mkdir(parents=True)

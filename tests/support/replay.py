@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Replays a recorded boot into a TPM, as the firmware and systemd of that machine did it: with PCR_Extend."""
+"""Replay a recorded boot into a TPM, like the firmware and systemd of that machine: with PCR_Extend."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Registers(Protocol):
-        """What is extended: a `Tpm`, or a fake of one."""
+        """The target: a `Tpm`, or a fake."""
 
         def pcr_extend(self, index: int, digests: Mapping[int, bytes]) -> None:
-            """Extend register ``index`` by one digest a bank."""
+            """Extend register ``index`` by one digest per bank."""
 
 
 _NO_ACTION = 3
@@ -26,9 +26,9 @@ _USERSPACE_SEPARATOR = b"\x1e"
 
 
 def firmware_digests(log: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (register, SHA-256 digest) of each event that was extended (TCG PC Client firmware profile, 10.2.2).
+    """Yield (register, SHA-256 digest) of each extended event (TCG PC Client firmware profile, 10.2.2).
 
-    Written for the recorded logs only, apart from the product's own strict parser, which must not check itself.
+    Only for the recorded logs; independent of the product's strict parser, which must not verify itself.
     """
     # The first event is TCG_PCR_EVENT with a SHA-1 digest; its data says which digests the others carry.
     offset = 32 + int.from_bytes(log[28:32], "little")
@@ -55,7 +55,7 @@ def userspace_digests(log: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def replay(tpm: Registers, *, firmware: bytes, userspace: bytes = b"") -> int:
-    """Extend ``tpm`` by every event of both logs, in order; return how many there were."""
+    """Extend ``tpm`` by all events of both logs, in order; return their number."""
     count = 0
     for source in (firmware_digests(firmware), userspace_digests(userspace)):
         for index, digest in source:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lab with everything that was run in it: playbooks as an admin runs them, and looks into its machines."""
+"""A lab with the output of all its playbooks, and commands on its machines."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LOCK_REGISTER = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One playbook that ran at -vvvv: what it printed, and how it ended."""
+    """One playbook run with -vvvv: output and exit code."""
 
     name: str
     returncode: int
     output: str
 
     def complaint(self) -> str:
-        """Return the last task that failed, and how: what a reader of one line wants to know first."""
+        """Return the last failed task and its message."""
         before, found, after = self.output.rpartition("\nfatal: ")
         if not found:
             return self.output[-400:].strip()
@@ -46,7 +46,7 @@ class Run:
         return f"{task}: {' '.join(filter(None, told)) or after[:400]}"
 
     def changes(self) -> dict[str, int]:
-        """Return how much each host changed, out of the recap."""
+        """Return the number of changes by host, from the recap."""
         recap = self.output.rpartition("PLAY RECAP")[2].splitlines()
         rows = [line.partition(":") for line in recap if "changed=" in line]
         return {host.strip(): int(rest.partition("changed=")[2].split()[0]) for host, _colon, rest in rows}
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(slots=True, kw_only=True)
 class Road:
-    """The lab, everything that ran in it, and what was seen of processes meanwhile; ``plane`` is whom kubectl asks."""
+    """The lab with all runs and observed processes; ``plane``: the control plane for kubectl."""
 
     lab: Lab
     watch: ProcessWatch
@@ -71,7 +71,7 @@ class Road:
     def start(
         self, playbook: str, *words: str, where: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Start a playbook at -vvvv, with more variables of the environment."""
+        """Start a playbook with -vvvv and additional environment variables."""
         own = {"lab_name": self.lab.name, "lab_directory": str(self.lab.directory), "lab_loopback": self.lab.loopback}
         program = Path(sys.executable).parent / "ansible-playbook"
         env = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0", **(environment or {})}
@@ -82,20 +82,20 @@ class Road:
         )
 
     def finish(self, playbook: str, process: subprocess.Popen[str]) -> Run:
-        """Wait for a playbook and keep what it printed."""
+        """Wait for a playbook and keep its output."""
         output, _none = process.communicate(timeout=self.playbook_seconds)
         run = Run(name=playbook, returncode=process.returncode, output=output)
         self.runs.append(run)
         return run
 
     def play(self, playbook: str, *words: str, where: Path | None = None) -> Run:
-        """Run a playbook that has to succeed."""
+        """Run a playbook that must succeed."""
         run = self.finish(playbook, self.start(playbook, *words, where=where))
         assert run.returncode == 0, f"{playbook}: {run.complaint()}\n{run.output[-8000:]}"
         return run
 
     def inside(self, machine: str, *argv: str, given: bytes = b"", check: bool = True) -> str:
-        """Run a command as root in a machine and return what it printed."""
+        """Run a command as root on a machine and return its output."""
         words = [str(self.lab.directory / "podman"), "exec", "-i", machine, *argv]
         done = subprocess.run(words, input=given, capture_output=True, check=False)
         assert done.returncode == 0 or not check, f"{argv}: {done.stderr.decode()}"
@@ -108,7 +108,7 @@ class Road:
         )
 
     def look_inside(self, machine: str, needles: dict[str, list[bytes]], skip: list[str]) -> list[dict[str, str]]:
-        """Return where in a machine the needles are."""
+        """Return the places of the needles on a machine."""
         spelled = {name: [one.hex() for one in many] for name, many in needles.items()}
         asked = {"needles": spelled, "since": self.began, "skip": skip}
         program = Path(find_needles.__file__).read_text()
@@ -117,7 +117,7 @@ class Road:
         return result
 
     def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 300, asked: str = "") -> None:
-        """Wait until the Node of a machine is ready in the boot with this id, as the control plane ``asked`` says."""
+        """Wait until the Node of a machine is ready in the boot with this id, by the control plane ``asked``."""
         template = "{.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
         asked = asked or self.plane
         kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
@@ -147,9 +147,9 @@ class Road:
 
 @contextmanager
 def road_through(*playbooks: str, of: str, instead: str, words: tuple[str, ...] = ()) -> Iterator[Road]:
-    """Make the lab NAME:LOOPBACK, take it through playbooks, and remove it at the end.
+    """Create the lab NAME:LOOPBACK, run playbooks on it, and remove it at the end.
 
-    A developer who has such a lab that has been through them names it in the variable `instead`: it is used and left.
+    Developer option: the variable `instead` names such a lab after these playbooks, which is used and kept.
     """
     if found := obstacles():
         pytest.skip(found)
@@ -170,12 +170,12 @@ def road_through(*playbooks: str, of: str, instead: str, words: tuple[str, ...] 
 
 
 def assert_one_lock_event(road: Road, node: str) -> None:
-    """The register of the lock holds what systemd measured and one event of ours."""
+    """The PCR of the lock has the measurements of systemd and one event of ours."""
     assert_lock_events(road, node, events=1)
 
 
 def assert_lock_events(road: Road, node: str, *, events: int) -> None:
-    """Replay systemd's log and ours with nothing of our code: the register that tpm2-tools reads is just that."""
+    """Replay systemd's log and ours without our code: the result is the register that tpm2-tools reads."""
     files = ("/srv/boot/userspace.json", "/run/attested/nodelock.log")
     systemd, ours = (records_of(road.inside(node, "cat", file)) for file in files)
     assert len(ours) == events
@@ -186,7 +186,7 @@ def assert_lock_events(road: Road, node: str, *, events: int) -> None:
 
 
 def records_of(log: str) -> list[str]:
-    """Return the SHA-256 digests that a log of systemd's form has for the register of the lock."""
+    """Return the SHA-256 digests for the PCR of the lock in a log of systemd's format."""
     records = [json.loads(part) for part in log.split("\x1e") if part.strip()]
     return [
         entry["digest"]

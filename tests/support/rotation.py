@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Control planes as the rotation of the key for Secrets sees them: files of their own, real API servers, one real etcd.
+"""Control planes for the rotation of the key for Secrets: separate files, real API servers, one real etcd.
 
-In the place of the kubelet stands a clock: who waits for an API server has it started anew, as its manifest says then.
+A clock replaces the kubelet: waiting for an API server restarts it with the arguments of its manifest.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ spec:
 
 
 class Pinned(SystemRunner):
-    """Runs the kubectl of the bed, which is not on this machine's path."""
+    """Run the kubectl of the bed, which is not on this machine's path."""
 
     def run(
         self,
@@ -71,14 +71,14 @@ class Pinned(SystemRunner):
         env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> CommandResult:
-        """Run ``argv`` with the bed's program in the place of the first word."""
+        """Run ``argv`` with the bed's program in place of the first word."""
         words = [str(binaries() / argv[0]), *argv[1:]]
         return super().run(words, stdin=stdin, timeout_seconds=timeout_seconds, env=env, check=check)
 
 
 @dataclass(slots=True)
 class Restarting:
-    """A clock during whose sleep the kubelet would see a changed manifest, or the API server a changed file."""
+    """A clock whose sleep restarts the API server, as for a changed manifest or file."""
 
     restart: Callable[[], None]
 
@@ -87,18 +87,18 @@ class Restarting:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let the API server begin anew."""
+        """Restart the API server."""
         del seconds
         self.restart()
 
 
 @dataclass(slots=True)
 class Plane:
-    """One control plane: its directory, the name of its API server's process in the bed, and where that serves."""
+    """One control plane: directory, name of its API server's process in the bed, and its address."""
 
     bed: ApiBed
     name: str
@@ -109,7 +109,7 @@ class Plane:
 
     @classmethod
     def make(cls, bed: ApiBed, name: str, *, process: str, server: str) -> Plane:
-        """Write its manifest; encryption is not in it."""
+        """Write its manifest without encryption."""
         plane = cls(bed, name, process, server, KubernetesPaths(root=bed.directory / name))
         plane.manifest.parent.mkdir(parents=True)
         mount = plane.paths.kubernetes / "attested"
@@ -123,13 +123,13 @@ class Plane:
 
     @property
     def encryption(self) -> PlaneEncryption:
-        """What our modules do on it, made anew at each use as by each task."""
+        """Our code for this control plane, new at each access, as for each task."""
         server = ApiServer(self.paths, kubectl(self.bed), clock=Restarting(self.restart))
         return PlaneEncryption(self.paths, server)
 
     @classmethod
     def join(cls, bed: ApiBed, name: str, *, of: Plane) -> Plane:
-        """Make a further control plane with the file of another one, as a ticket brings it."""
+        """Create another control plane with the file of ``of``, as a ticket provides it."""
         paths = KubernetesPaths(root=bed.directory / name)
         place = encryption_path(paths)
         place.parent.mkdir(parents=True)
@@ -140,7 +140,7 @@ class Plane:
         return plane
 
     def restart(self) -> None:
-        """Start its API server as the manifest says now, instead of waiting a minute for it to look into its file."""
+        """Restart its API server with the arguments of the manifest, instead of a minute for the file reload."""
         lines = [line.strip().removeprefix("- ") for line in self.manifest.read_text().splitlines()]
         said = [line for line in lines if line.startswith("--encryption-provider-config")]
         kept = [word for word in self.bed.commands[self.process] if not word.startswith("--encryption-provider")]
@@ -167,7 +167,7 @@ def kubectl(bed: ApiBed) -> Kubectl:
 
 
 class PlainEtcd(EtcdGateway):
-    """The store of an API bed, which has no TLS."""
+    """Reader of the etcd of an API bed, which has no TLS."""
 
     def _connect(self, address: str, timeout_seconds: float) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(address, timeout=timeout_seconds)
@@ -175,7 +175,7 @@ class PlainEtcd(EtcdGateway):
 
 @dataclass(slots=True)
 class Rotation:
-    """What the playbook does, phase by phase; each phase begins by looking, as a run of its own does."""
+    """The phases of the playbook; each phase begins with an inspection, like a separate run."""
 
     bed: ApiBed
     planes: dict[str, Plane]
@@ -183,12 +183,12 @@ class Rotation:
 
     @property
     def etcd(self) -> EtcdGateway:
-        """The store, read as our module reads it."""
+        """The etcd, with our module's code."""
         address = next(word for word in self.bed.commands["etcd"] if word.startswith("--listen-client-urls="))
         return PlainEtcd(address.partition("=")[2], EtcdCredentials.below(self.bed.directory))
 
     def plan(self, old: str) -> RotationPlan:
-        """Look, and say what is left."""
+        """Inspect, and return what remains."""
         found = FoundKeys(
             planes=[plane.encryption.observe(name=plane.name) for plane in self.planes.values()],
             members=frozenset(self.planes),
@@ -197,7 +197,7 @@ class Rotation:
         return plan_rotation(found, old=old)
 
     def step(self, old: str, *, half: bool = False) -> bool:
-        """Do the first phase that is left; with ``half``, the first time only on the last of the control planes."""
+        """Run the first remaining phase; with ``half``, the first time only on the last control plane."""
         plan = self.plan(old)
         if not plan.phases:
             return False
@@ -213,7 +213,7 @@ class Rotation:
         return True
 
     def place(self, plan: RotationPlan, name: str) -> None:
-        """Give one control plane its file, with the keys of another one where it lacks some."""
+        """Write the file of one control plane, with missing keys from another one."""
         given = self.planes[plan.source].encryption.give(plan.missing[name]) if name in plan.missing else {}
         encryption = self.planes[name].encryption
         encryption.place(encryption.arrange(plan.orders[name], given=given), kubectl(self.bed))

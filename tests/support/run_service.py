@@ -3,13 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Start one of our services in this process, as another user: ``run_service.py join|key USER CONFIG``.
 
-The modules are imported first and the privileges dropped then, so that an interpreter in root's home serves too.
-The key service looks again sooner than in production, so that no test waits half a minute for the next of its rounds.
+The modules are imported before privileges are dropped, so that an interpreter in root's home works too.
+The key service polls more often than in production, so that no test waits half a minute.
 """
 
 from __future__ import annotations
 
-# asyncio asks for it late, when the privileges are dropped
+# asyncio imports it late, after privileges are dropped
 import encodings.idna  # noqa: F401  # pylint: disable=unused-import
 import importlib
 import os
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def hasten() -> None:
-    """Let the key service look at every Node each second, and at the policy every five."""
+    """Poll all Nodes each second, and the policy every five seconds."""
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import StandingWatcher  # noqa: PLC0415 - as above
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_watch import PolicyWatch  # noqa: PLC0415 - as above
 

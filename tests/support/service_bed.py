@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Both services as real processes before a real API, and machines with a test attester that ask them for tickets."""
+"""Both services as real processes with a real API, and machines with a test attester that request tickets."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _START_SECONDS = 180
 
 
 def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:
-    """Return the keys of a cluster with a fresh join CA."""
+    """Return the keys of a cluster with a new join CA."""
     ca = make_join_ca("bed", now=datetime.now(UTC))
     return make_bundle(
         master=MasterSecret(key=SecretBytes(master_key), salt=SecretBytes(b"t" * 32)),
@@ -106,7 +106,7 @@ def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:
 
 
 class ServiceBed:
-    """Key service and join service of one control plane. The key service runs as we do, the join service as nobody."""
+    """Key service and join service of one control plane: one with our user, the other as user nobody."""
 
     def __init__(self, api: ApiBed, bundle: KeyBundle | None = None, *, name: str = "cp-1") -> None:
         self.api = api
@@ -130,7 +130,7 @@ class ServiceBed:
         self.start_join_service()
 
     def adopt(self) -> RecordState:
-        """Hand the policy of the API over as the site does; the first one signs the profile of the good boot."""
+        """Apply the policy of the API like the site; the first one signs the profile of the good boot."""
         if not self.api.get(RELEASE)["items"]:
             self.api.apply(release_of("1.35.4"))
         found = self.api.get(POLICY)["items"]
@@ -139,7 +139,7 @@ class ServiceBed:
         return PolicyClient(self.policy_socket).adopt(self.policy())
 
     def policy(self) -> dict[str, Any]:
-        """Return the signed policy as the API has it now, in the form that the site applies."""
+        """Return the signed policy of the API in the site's form."""
         found = self.api.get(POLICY, "cluster")
         return {**found, "metadata": {"name": "cluster"}, "status": {}}
 
@@ -151,7 +151,7 @@ class ServiceBed:
         others: Sequence[dict[str, Any]] = (),
         **changes: Any,
     ) -> dict[str, Any]:
-        """Apply a policy over the profile of the good boot and ``others``; by default one generation higher."""
+        """Apply a policy with the profile of the good boot and ``others``; by default with the next generation."""
         site = PolicySite(self.bundle.cluster_id)
         site.generation = generation - 1 if generation else self.policy()["spec"]["generation"]
         signed = site.sign([render_profile(learned(boots.load(GOOD_BOOT))), *others, *identities], **changes)
@@ -171,7 +171,7 @@ class ServiceBed:
         self._wait("join", self._listens)
 
     def limit_join(self, **limits: float) -> None:
-        """Start the join service anew with these ``limits`` on what one address may do; the defaults for others."""
+        """Restart the join service with these ``limits`` for one address, else the defaults."""
         self.configure_join(**limits)
         self.kill("join")
         self.start_join_service()
@@ -181,12 +181,12 @@ class ServiceBed:
             return True
 
     def kill(self, name: str) -> None:
-        """End a service as kill -9 does."""
+        """Kill a service with SIGKILL."""
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
 
     def stop(self) -> int:
-        """End both by SIGTERM; return the worst exit code."""
+        """End both with SIGTERM; return the highest exit code."""
         running = [process for process in self.processes.values() if process.poll() is None]
         for process in running:
             process.terminate()
@@ -206,35 +206,35 @@ class ServiceBed:
 
     @property
     def policy_socket(self) -> Path:
-        """Root's own socket of the key service."""
+        """The key service's socket for root."""
         return self.directory / "key-service-policy.sock"
 
     @property
     def state(self) -> Path:
-        """The key service's directory on its disk."""
+        """The key service's directory on disk."""
         return self.directory / "state"
 
     @property
     def kubernetes(self) -> Path:
-        """In the place of /etc/kubernetes: what a further control plane gets; nothing until a test writes it."""
+        """Replaces /etc/kubernetes: the files for another control plane; empty until a test writes them."""
         return self.directory / "kubernetes"
 
     @property
     def endpoint(self) -> str:
-        """Where nodes ask."""
+        """The address for nodes."""
         return f"127.0.0.1:{self.port}"
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Return the log of a service, one entry a line."""
+        """Return the log of a service, one entry per line."""
         text = (self.directory / f"{name}.log").read_text()
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def last_refusal(self, name: str = "key") -> dict[str, Any]:
-        """Return the last line that says refused."""
+        """Return the last line with a refusal."""
         return [line for line in self.lines(name) if line.get("outcome") == "refused"][-1]
 
     def memory(self, name: str) -> bytes:
-        """Return everything that the process can read of itself."""
+        """Return the readable memory of the process."""
         pid = self.processes[name].pid
         found = []
         with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
@@ -247,16 +247,16 @@ class ServiceBed:
                     memory.seek(first)
                     found.append(memory.read(last - first))
                 except OSError:
-                    continue  # a mapping of a device, or one that went away meanwhile
+                    continue  # a device mapping, or removed meanwhile
         return b"\n".join(found)
 
     def cpu_seconds(self, name: str) -> float:
-        """Return what the process has used of the CPU."""
+        """Return the CPU time of the process."""
         fields = Path(f"/proc/{self.processes[name].pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes(self, name: str) -> int:
-        """Return how much memory the process holds."""
+        """Return the memory of the process."""
         fields = Path(f"/proc/{self.processes[name].pid}/statm").read_text().split()
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -288,13 +288,13 @@ class ServiceBed:
             tpm_lock_directory=str(opened),
             audit_directory=str(self.directory / "audit"),
             metrics=True,
-            tickets_per_second=1000.0,  # a test asks for the same machine again and again
+            tickets_per_second=1000.0,  # a test requests tickets for the same machine repeatedly
             ticket_burst=1000,
         )
         self.configure_join(**MANY_CONNECTIONS)
 
     def configure_join(self, **limits: float) -> None:
-        """Write the join service's configuration; what one address may do beside ``limits`` is never in the way."""
+        """Write the join service's configuration; limits for one address besides ``limits`` are never reached."""
         self._configure(
             "join",
             listen_address="127.0.0.1",
@@ -336,9 +336,9 @@ class ServiceBed:
 
 @contextmanager
 def another_user(uid: int = 1) -> Iterator[None]:
-    """Give this process, which is root, another effective user: the one that SO_PEERCRED (unix(7)) shows.
+    """Set another effective user for this process, which is root: the user that SO_PEERCRED (unix(7)) shows.
 
-    A fork has no threads of gRPC, and Python may wait for them for ever.
+    A fork has no threads of gRPC, and Python may wait for them forever.
     """
     os.setegid(uid)
     os.seteuid(uid)
@@ -355,11 +355,11 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What is changed in one exchange; nothing, by default.
+    """The changes of one exchange; none by default.
 
     ``fields`` of the request message, ``csr_name``: another node's; ``exporter``: another session's; ``challenge`` as
-    the machine takes it, ``bound`` as it is sent, ``sent``: the request's bytes after they were quoted; ``other``: a
-    TPM whose AK is shown beside our EK.
+    the machine receives it, ``bound`` as it is sent, ``sent``: the request's bytes after the quote; ``other``: a TPM
+    whose AK is shown with our EK.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -378,7 +378,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """An exchange that was answered, for a test to use again."""
+    """An answered exchange, for reuse by a test."""
 
     answer: Answer
     response: bytes
@@ -387,7 +387,7 @@ class Exchanged:
 
 @dataclass(slots=True)
 class Machine:
-    """One machine: a test attester with a recorded boot, its memory, and what it knows of its cluster."""
+    """One machine: a test attester with a recorded boot, its memory, and the data of its cluster."""
 
     name: str
     bed: ServiceBed
@@ -397,7 +397,7 @@ class Machine:
     disk_id: str = ""
 
     def __post_init__(self) -> None:
-        """Boot it."""
+        """Boot the machine."""
         self.tpm = SoftTpm(self.boot.pcrs)
         self.directory.mkdir(parents=True, exist_ok=True)
 
@@ -408,12 +408,12 @@ class Machine:
 
     @property
     def machine(self) -> JoinMachine:
-        """What the join client asks of it."""
+        """The request of the join client."""
         attester = Attester(tpm=self.tpm, ek=self.tpm.ek, ak=self.tpm.ak)
         return JoinMachine(attester=attester, read_logs=self.logs, store=self.store, clock=SystemClock())
 
     def config(self, **changes: Any) -> JoinConfig:
-        """Return what it knows before it asks."""
+        """Return the data of the machine before its request."""
         known = {
             "endpoints": (self.bed.endpoint,),
             "pins": JoinCaPins.from_pem(self.bed.bundle.join_ca_certificate),
@@ -424,20 +424,20 @@ class Machine:
         return JoinConfig(**{**known, **changes})
 
     def logs(self) -> EventLogs:
-        """Return its event logs as they are now."""
+        """Return its present event logs."""
         path = NodeLockPaths(directory=self.directory).log
         return logs_of(self.boot, nodelock=path.read_bytes() if path.exists() else b"")
 
     def ask(self, **changes: Any) -> TicketMaterial:
-        """Ask for a ticket as the join client does."""
+        """Request a ticket like the join client."""
         return asyncio.run(request_ticket(self.bed.endpoint, self.config(**changes), self.machine))
 
     def reattest(self) -> datetime:
-        """Push fresh evidence as the timer does; return when the next is overdue."""
+        """Push fresh evidence like the timer; return when the next push is overdue."""
         return asyncio.run(reattest(self.bed.endpoint, self.config(), self.machine))
 
     def attack(self, attack: Attack) -> Exchanged:
-        """Ask for a ticket by hand, with one point changed."""
+        """Request a ticket by hand, with one change."""
         return asyncio.run(self._attack(attack))
 
     async def _attack(self, attack: Attack) -> Exchanged:
@@ -484,14 +484,14 @@ class Machine:
         return answer(given, challenge, context, ek=given.ek, ak=given.ak, logs=self.logs())
 
     def lock(self) -> None:
-        """Take the one-way lock."""
+        """Take the node lock."""
         userspace = self.directory / "tpm2-measure.log"
         userspace.write_bytes(self.boot.userspace)
         paths = NodeLockPaths(directory=self.directory, userspace_log=userspace)
         NodeLock(self.tpm, paths=paths).acquire(self.bed.bundle.cluster_id)
 
     def enroll(self, *, name: str | None = None, role: Role = Role.WORKER, **spec: Any) -> None:
-        """Write its identity, and the profile of the good boot, into the API as the site does."""
+        """Write its identity and the profile of the good boot to the API, like the site."""
         document = render_identity(identity_of(self.tpm.ek, name or self.name, role))
         document["spec"] |= spec
         if document["spec"]["admission"] == "Revoked":
@@ -499,6 +499,6 @@ class Machine:
         self.bed.api.apply(document, render_profile(learned(boots.load(GOOD_BOOT))))
 
     def identity(self) -> dict[str, Any]:
-        """Return its identity as the API has it now."""
+        """Return its present identity in the API."""
         name = identity_of(self.tpm.ek).name
         return self.bed.api.get("nodeidentities.attested-kubernetes.dev", name)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests for serving certificates as a kubelet makes them, and with one point changed."""
+"""Requests for serving certificates like a kubelet's, and with one change."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ USAGES = ("digital signature", "server auth")
 
 @cache
 def own_key() -> ec.EllipticCurvePrivateKey:
-    """Return a key as a kubelet makes it."""
+    """Return a key like a kubelet's."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 @cache
 def weak_key() -> rsa.RSAPrivateKey:
-    """Return a key that nobody should have."""
+    """Return a weak key."""
     return rsa.generate_private_key(65537, 1024)
 
 
 def subject_of(node: str, *more: tuple[x509.ObjectIdentifier, str], group: str = "system:nodes") -> x509.Name:
-    """Return a node's subject, with ``more`` behind it."""
+    """Return a node's subject, followed by ``more``."""
     parts = [(NameOID.ORGANIZATION_NAME, group), (NameOID.COMMON_NAME, f"system:node:{node}"), *more]
     return x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a request says; a kubelet's own by default. ``also`` changes the builder, ``text`` the PEM."""
+    """The content of a request; by default a kubelet's. ``also`` changes the builder, ``text`` the PEM."""
 
     node: str = NODE
     subject: x509.Name | None = None
@@ -76,9 +76,9 @@ class Wanted:
 
 
 def twice(wanted: Wanted) -> bytes:
-    """Return the request, signed by its key, with a second list of alternative names in the same attribute.
+    """Return the request with a second list of alternative names in the same attribute, signed by its key.
 
-    No library writes that: a second extension of another name is given the first one's name, and all is signed anew.
+    No library writes that: a second extension gets the name of the first one, and the request is signed again.
     """
     other = x509.UnrecognizedExtension(ExtensionOID.ISSUER_ALTERNATIVE_NAME, b"\x30\x00")
     made = x509.load_pem_x509_csr(
@@ -101,7 +101,7 @@ def _tlv(tag: int, value: bytes) -> bytes:
 
 
 def encoded(pem: bytes) -> str:
-    """Return a request as the API holds it."""
+    """Return a request in the form of the API."""
     return base64.b64encode(pem).decode("ascii")
 
 
@@ -119,7 +119,7 @@ def spec_of(wanted: Wanted | None = None, **changes: Any) -> dict[str, Any]:
 
 
 class Requests:
-    """Requests in an API in memory, behind the gateway's protocol; ``before_write`` runs before the next write."""
+    """Requests in an API in memory, with the gateway's protocol; ``before_write`` runs before the next write."""
 
     def __init__(self, *, made: datetime) -> None:
         self.made = made
@@ -130,7 +130,7 @@ class Requests:
         self._objects: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, spec: dict[str, Any]) -> None:
-        """Create a request as a node does."""
+        """Create a request like a node."""
         created = self.made.strftime("%Y-%m-%dT%H:%M:%SZ")
         self._objects[name] = {"metadata": {"name": name, "creationTimestamp": created}, "spec": spec, "status": {}}
         self._touch(name)
@@ -146,7 +146,7 @@ class Requests:
         return dict(found)
 
     def serving_requests(self, seconds: int) -> Iterator[dict[str, Any]]:
-        """Yield each request as it was when this began."""
+        """Yield the present requests."""
         self.watched.append(seconds)
         yield from copy.deepcopy(list(self._objects.values()))
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a repository of a site directory as an admin does: signed on `main`, and `tampered` with, signed by a stranger.
+"""Create a repository of a site directory: signed on `main`, and `tampered`, signed by a stranger.
 
 Usage: python -m ansible_collections.attested.kubernetes.tests.support.signed_site SITE KEYS BUNDLE_SHA256 URL
-The keys are made in KEYS. The site says from now on that its workers boot from URL, as the admin signed it.
+The keys are created in KEYS. The site then configures its workers to boot from URL, signed by the admin.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 7
 
 
 def sign(directory: Path, keys: Path, bundle: str, url: str) -> None:
-    """Commit what the site holds, and on a branch of its own what a stranger would like it to hold."""
+    """Commit the site, and on another branch a stranger's version."""
     site = SiteRepository(path=directory, key=Key(directory=keys).made())
     site.git("init", "--quiet", "--initial-branch=main")
     site.release(VERSION, {"group_vars/nodes/source.yml": settings(url, site.key)}, bundle=bundle, collection=release())
@@ -32,14 +32,14 @@ def sign(directory: Path, keys: Path, bundle: str, url: str) -> None:
 
 
 def settings(url: str, key: Key) -> str:
-    """Return what the site says of its repository."""
+    """Return the site's settings of its repository."""
     transport = urlsplit(url).scheme
     source = {"url": url, "signers": [key.line], "transports": [transport], "minimum": VERSION}
     return yaml.safe_dump({f"attested_source_{name}": value for name, value in source.items()})
 
 
 def release() -> str:
-    """Return the release of this collection, which is what the machines of its lab have."""
+    """Return the release of this collection, which the machines of its lab have."""
     return str(yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"])
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A site's repository as an admin makes it: real git, real keys of ssh-keygen, commits signed by them."""
+"""A site's repository: real git, real keys of ssh-keygen, signed commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTS = "nodes:\n  children:\n    workers:\n      hosts:\n        w-1: {}\n"
 
 
 def run(*words: str | Path, cwd: Path, stdin: bytes | None = None) -> str:
-    """Run a program and return what it says, without its caller's git settings."""
+    """Run a program and return its output, without the git settings of the caller."""
     quiet = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(cwd)}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | quiet
     done = subprocess.run(
@@ -47,11 +47,11 @@ class Key:
 
     @property
     def line(self) -> str:
-        """The public key, as it stands in node.yml."""
+        """The public key, in the form of node.yml."""
         return self.private.with_suffix(".key.pub").read_text(encoding="utf-8").strip()
 
     def made(self) -> Key:
-        """Make both files."""
+        """Create both files."""
         run(
             *("ssh-keygen", "-q", "-t", self.kind, "-N", "", "-C", f"{self.name}@example", "-f", self.private),
             cwd=self.directory,
@@ -69,11 +69,11 @@ class SiteRepository:
 
     @property
     def url(self) -> str:
-        """How it is fetched from this machine's disk."""
+        """The URL to fetch it from this machine's disk."""
         return f"file://{self.path}"
 
     def made(self) -> SiteRepository:
-        """Make it, with a first version."""
+        """Create the repository with a first version."""
         self.path.mkdir()
         self.git("init", "--quiet", "--initial-branch=main")
         self.release(1, {"hosts.yml": HOSTS, "group_vars/nodes/site.yml": "attested_node_ip: 10.0.0.21\n"})
@@ -94,7 +94,7 @@ class SiteRepository:
         self.git("add", "--all")
 
     def commit(self, *, key: Key | None = None, signed: bool = True) -> str:
-        """Commit what is staged, signed by ``key`` (the admin's), or not at all."""
+        """Commit the staged files, signed by ``key`` (the admin's), or unsigned."""
         signer = (key or self.key).private
         settings = ["-c", "gpg.format=ssh", "-c", f"user.signingkey={signer}"]
         sign = ["-S"] if signed else []
@@ -107,12 +107,12 @@ class SiteRepository:
         return self.git("rev-parse", "HEAD")
 
     def git(self, *words: str | Path, stdin: bytes | None = None) -> str:
-        """Run git in it."""
+        """Run git in the repository."""
         person = ("-c", "user.name=Admin", "-c", "user.email=admin@example")
         return run("git", *person, *words, cwd=self.path, stdin=stdin)
 
     def commit_tree(self, tree: str) -> str:
-        """Commit a tree by its id, signed, as the head of main; what is staged does not matter."""
+        """Commit a tree by its id, signed, as the head of main, regardless of staged files."""
         settings = ["-c", "gpg.format=ssh", "-c", f"user.signingkey={self.key.private}"]
         commit = self.git(*settings, "commit-tree", "-S", "-p", "HEAD", "-m", "A tree", tree)
         self.git("update-ref", "refs/heads/main", commit)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables that a user sets (``attested_*``): what the playbooks do with them, what `docs/variables.yml` says."""
+"""The variables of users (``attested_*``): their use in playbooks, and their text in `docs/variables.yml`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _OURS = frozenset(
         "attested_node_name",
     }
 )
-"""What the bootstrapper tells the playbooks that it runs, and playbooks each other; the first is a group."""
+"""Variables that the bootstrapper or playbooks pass to playbooks; the first is a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable: its words, the playbooks that read it, each default that is written there, if it must be set."""
+    """One variable: its text, the playbooks that read it, their defaults, and whether it is required."""
 
     words: dict[str, str]
     readers: tuple[str, ...]
@@ -47,31 +47,31 @@ class Variable:
 
 @cache
 def sections() -> list[dict[str, Any]]:
-    """Return what `docs/variables.yml` says."""
+    """Return the content of `docs/variables.yml`."""
     found: list[dict[str, Any]] = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
     return found
 
 
 def described() -> list[str]:
-    """Return the names that have words, in their order."""
+    """Return the documented names in order."""
     return [name for section in sections() for name in section["variables"]]
 
 
 def read_by_playbooks() -> set[str]:
-    """Return the names that some playbook reads and none sets."""
+    """Return the names that a playbook reads and none sets."""
     sources = [_code(path) for path in _sources()]
     names = {name for text in sources for name in _NAME.findall(text)}
     return names - _set_by_playbooks() - _OURS
 
 
 def read_somewhere(name: str) -> bool:
-    """Return whether a playbook, a role or code on the admin's side names the variable."""
+    """Return whether a playbook, a role or code on the admin's machine uses the variable."""
     places = (*_sources(), *(ROOT / "roles").glob("*/*/*.yml"), *(ROOT / "plugins").rglob("*.py"))
     return any(re.search(rf"\b{name}\b", _code(path)) for path in places)
 
 
 def variable(name: str) -> Variable:
-    """Return everything about one name."""
+    """Return all facts of one name."""
     words = next(section["variables"][name] for section in sections() if name in section["variables"])
     uses = {path: _code(path) for path in _sources()}
     readers = {one for path, text in uses.items() if re.search(rf"\b{name}\b", text) for one in _playbooks_of(path)}
@@ -83,7 +83,7 @@ def variable(name: str) -> Variable:
 
 
 def set_in_sites() -> dict[str, list[str]]:
-    """Return which names the example and the lab set."""
+    """Return the names that the example and the lab set."""
     lines = {site: (ROOT / site).read_text(encoding="utf-8").splitlines() for site in SITES}
     return {site: [line.partition(":")[0] for line in text if _NAME.match(line)] for site, text in lines.items()}
 
@@ -97,7 +97,7 @@ def _code(path: Path) -> str:
 
 
 def defaults_in(text: str) -> Iterator[tuple[str, str]]:
-    """Return each variable and its default as ``text`` has them; a literal as a user writes it."""
+    """Return the variables and defaults in ``text``; a literal in the form of the user."""
     for match in _DEFAULT.finditer(text):
         depth, end = 1, match.end()
         while depth:
@@ -107,7 +107,7 @@ def defaults_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain(expression: str) -> str:
-    """Return a literal as a user writes it, anything else as it is."""
+    """Return a literal in the form of the user, other values unchanged."""
     expression = expression.removesuffix(", true")
     if expression in {"true", "false"}:
         return expression
@@ -136,7 +136,7 @@ def _keys(node: Any) -> Iterator[str]:
 
 def _playbooks_of(path: Path) -> Iterator[str]:
     if path.parent == ROOT / "playbooks":
-        if not path.stem.startswith("machine_"):  # the bootstrapper runs these, nobody else
+        if not path.stem.startswith("machine_"):  # only the bootstrapper runs these
             yield path.stem
         return
     for book in (ROOT / "playbooks").glob("*.yml"):

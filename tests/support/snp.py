@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""SEV-SNP evidence built from AMD's specification with an own root: no processor made it, and no test says so."""
+"""SEV-SNP evidence by AMD's specification with a test root; no processor issued it, and no test claims so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA384()), salt_length=48)
 
 
 def report_bytes(**changes: bytes) -> bytearray:
-    """Return an unsigned report of version 3; ``changes``: ``at_<hex offset>`` and what stands there."""
+    """Return an unsigned report of version 3; ``changes``: ``at_<hex offset>`` with the new bytes."""
     report = bytearray(0x4A0)
     fields = {
         0x000: (3).to_bytes(4, "little"),
@@ -58,7 +58,7 @@ def extensions(*, tcb: bytes = TCB, chip: bytes | None = CHIP) -> dict[str, byte
 
 @dataclass(slots=True)
 class Family:
-    """A processor family of our own: root, intermediate, signing key, revocation list."""
+    """A test processor family: root, intermediate, signing key, revocation list."""
 
     ark_key: Any = field(default_factory=lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048))
     ask_key: Any = field(default_factory=lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048))
@@ -75,7 +75,7 @@ class Family:
         serial: int = 5,
         days: int = 365,
     ) -> x509.Certificate:
-        """Return a certificate signed as AMD signs: RSASSA-PSS with SHA-384."""
+        """Return a certificate signed like AMD's: RSASSA-PSS with SHA-384."""
         builder = (
             x509.CertificateBuilder()
             .subject_name(_name(subject))
@@ -115,7 +115,7 @@ class Family:
         return SnpCollateral(ark=ark, ask=ask, crl=crl)
 
     def endless(self, collateral: SnpCollateral) -> SnpCollateral:
-        """Return ``collateral`` with a list that does not say when the next one comes (RFC 5280 5.1.2.5 forbids it)."""
+        """Return ``collateral`` with a list without next update (which RFC 5280 5.1.2.5 forbids)."""
         crl = collateral.crl
         until = b"\x17\x0d" + f"{crl.next_update_utc:%y%m%d%H%M%SZ}".encode()
         signed = _tlv(0x30, _content(crl.tbs_certlist_bytes).replace(until, b"", 1))
@@ -159,7 +159,7 @@ def _tlv(tag: int, content: bytes) -> bytes:
 
 
 def _content(encoded: bytes) -> bytes:
-    """Return what is in a structure of DER."""
+    """Return the content of a DER structure."""
     return encoded[2 + (encoded[1] & 0x7F if encoded[1] & 0x80 else 0) :]
 
 

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A test attester: correct TPM structures signed by a key in this process; it proves nothing, so it lives in tests.
+"""A test attester: valid TPM structures signed by a key in this process; it proves nothing, so it is only for tests.
 
-It does what `evidence.challenge.answer` asks of a TPM, in 0.2 ms instead of a TPM's time, and lets a test sign lies.
+It has the interface that `evidence.challenge.answer` requires of a TPM, needs only 0.2 ms, and can sign false claims.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _CURVE_BYTES = 32
 
 
 def initial_registers() -> dict[int, bytes]:
-    """Return the registers of a TPM that just started: zero, 17 to 22 ones."""
+    """Return the registers of a TPM after its start: zero, 17 to 22 ones."""
     return {index: (b"\xff" if 17 <= index <= 22 else b"\x00") * 32 for index in range(PCR_COUNT)}
 
 
 class SoftTpm:
-    """One "TPM": its keys, registers (SHA-256 bank) and counters are plain attributes; ``reset`` is a reboot."""
+    """A "TPM" whose keys, registers (SHA-256 bank) and counters are plain attributes; ``reset`` is a reboot."""
 
     def __init__(self, pcrs: Mapping[int, bytes] | None = None, *, certificates: tuple[bytes, ...] = ()) -> None:
-        """Make new keys; ``pcrs`` are what the boot left."""
+        """Create new keys; ``pcrs``: the registers after the boot."""
         self._ek_keys: dict[bytes, ec.EllipticCurvePrivateKey] = {}
         self._ak_key = ec.generate_private_key(ec.SECP256R1())
         ak = replace(AK, unique=ecc_point(self._ak_key.public_key()))
@@ -72,23 +72,23 @@ class SoftTpm:
         self.clock_info = ClockInfo(clock=1000, reset_count=2, restart_count=0, safe=True)
 
     def another_ek(self, *, certificates: tuple[bytes, ...] = ()) -> LoadedKey:
-        """Return a new endorsement key of this TPM, which then opens credentials under it as well."""
+        """Return a new endorsement key of this TPM, which then also opens credentials for it."""
         key = ec.generate_private_key(ec.SECP256R1())
         public = replace(EK_ECC, unique=ecc_point(key.public_key()))
         self._ek_keys[public.name()] = key
         return LoadedKey(handle=0x80000000, public=public, name=public.name(), certificates=certificates)
 
     def reset(self) -> None:
-        """Start again as after a reboot with the same boot chain."""
+        """Restart with the same boot chain."""
         self.pcrs = dict(self.boot)
         self.clock_info = replace(self.clock_info, reset_count=self.clock_info.reset_count + 1)
 
     def with_ak_public(self, **changes: object) -> LoadedKey:
-        """Return the attestation key as if it had other public attributes."""
+        """Return the attestation key with changed public attributes."""
         return _loaded(replace(self.ak.public, **changes))  # type: ignore[arg-type]
 
     def pcr_read(self, indices: Iterable[int], *, bank: int = ALG_SHA256) -> dict[int, bytes]:
-        """Return register values; there is one bank only."""
+        """Return register values; there is only one bank."""
         if bank != ALG_SHA256:
             raise TpmError(f"expected the SHA-256 bank, got {bank:#06x}", reason=Reason.TPM_PCR_UNAVAILABLE)
         return {index: self.pcrs[index] for index in sorted(set(indices))}
@@ -104,11 +104,11 @@ class SoftTpm:
         return digests
 
     def quote(self, ak: LoadedKey, qualifying_data: bytes, pcrs: Iterable[int]) -> Quote:
-        """Return a quote as a TPM makes it; the clock goes on by a millisecond."""
+        """Return a quote; the clock advances by a millisecond."""
         return self.signed(self.attest(ak, qualifying_data, pcrs))
 
     def attest(self, ak: LoadedKey, qualifying_data: bytes, pcrs: Iterable[int]) -> Attest:
-        """Return what a quote says, for a test to change before it is signed."""
+        """Return the content of a quote, for changes before it is signed."""
         self.clock_info = replace(self.clock_info, clock=self.clock_info.clock + 1)
         selection = PcrSelection.of(pcrs)
         return Attest(
@@ -123,11 +123,11 @@ class SoftTpm:
         )
 
     def signed(self, attest: Attest) -> Quote:
-        """Return ``attest`` under the attestation key's signature."""
+        """Return ``attest`` with a signature of the attestation key."""
         return self.signed_bytes(attest.marshal())
 
     def signed_bytes(self, data: bytes) -> Quote:
-        """Return any bytes under the attestation key's signature: what no TPM would do."""
+        """Return any bytes with a signature of the attestation key, which a TPM would refuse."""
         r, s = utils.decode_dss_signature(self._ak_key.sign(data, ec.ECDSA(hashes.SHA256())))
         parts = tuple(number.to_bytes(_CURVE_BYTES, "big") for number in (r, s))
         return Quote(data, Signature(alg=ALG_ECDSA, hash_alg=ALG_SHA256, parts=parts).marshal())

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Strangers who hold places of a service on purpose: attested connections, then HTTP/2 by hand, within no rule of it.
+"""Clients that occupy connections of a service: attested connections, then HTTP/2 by hand, within its rules.
 
-Their evidence is a test attester's, which the handshake accepts like any other. HTTP/2 frames: RFC 9113, section 4.1;
-header fields without an index: RFC 7541, section 6.2.2.
+Their evidence is a test attester's, which the handshake accepts. HTTP/2 frames: RFC 9113, section 4.1; header fields
+without an index: RFC 7541, section 6.2.2.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SETTLE_SECONDS = 5.0
 
 
 class Kind(StrEnum):
-    """What they do once they are in."""
+    """Their behavior after the handshake."""
 
     SILENT_STREAMS = "silent streams"
     SILENT_SEATS = "silent seats"
@@ -68,7 +68,7 @@ class Kind(StrEnum):
 
 
 def preface() -> bytes:
-    """Return what a client of HTTP/2 says first: the preface and empty settings."""
+    """Return the start of an HTTP/2 client: the preface and empty settings."""
     return _PREFACE + frame(_SETTINGS, 0, 0, b"")
 
 
@@ -78,7 +78,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def begun_call(path: str, stream: int) -> bytes:
-    """Return the headers of a gRPC call, whose message never has to come."""
+    """Return the headers of a gRPC call, whose message may never follow."""
     fields = {
         ":method": "POST",
         ":scheme": "http",
@@ -104,7 +104,7 @@ def _word(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A service, and what its listener asks of a peer: with ``pins`` evidence is shown, without them none."""
+    """A service with the requirements of its listener: with ``pins``, clients show evidence."""
 
     host: str
     port: int
@@ -113,22 +113,22 @@ class Target:
     issuer: Issuer | None = None
 
     def check(self) -> ServerCheck:
-        """Return how its certificate is judged."""
+        """Return the verifier of its certificate."""
         return UnknownServer() if self.pins is None else PinnedService(self.pins, self.cluster_id, SystemClock())
 
 
 class Stranger:
-    """One attested connection from ``source``, on which bytes of HTTP/2 are said by hand."""
+    """One attested connection from ``source``, with HTTP/2 bytes by hand."""
 
     def __init__(self, network: Wire, session: TlsSession, words: bytes) -> None:
-        """Made by `enter`; ``words`` were heard already, and are answered after our preface."""
+        """Created by `enter`; ``words`` were received before, and are answered after our preface."""
         self._network = network
         self._session = session
         self._inbox = words
 
     @classmethod
     async def enter(cls, target: Target, source: str) -> Stranger:
-        """Shake hands and wait until the service speaks; raises `TransportError` where it does not."""
+        """Run the handshake and wait for data of the service; raises `TransportError` without any."""
         loop = asyncio.get_running_loop()
         _unused, network = await loop.create_connection(Wire, target.host, target.port, local_addr=(source, 0))
         issuer = target.issuer or (soft_issuer() if target.pins is not None else None)
@@ -148,7 +148,7 @@ class Stranger:
         self._network.write(self._session.encrypt(data))
 
     async def ended(self, *, answers: bool = True) -> None:
-        """Listen until the service closes, and answer what a client of HTTP/2 must: settings and pings."""
+        """Read until the service closes, and answer settings and pings like an HTTP/2 client."""
         with suppress(AttestedError):
             words: bytes | None = b""
             while words is not None:
@@ -169,18 +169,18 @@ class Stranger:
                 self.say(frame(kind, _ACK, 0, payload if kind == _PING else b""))
 
     def leave(self) -> None:
-        """Cut the connection off."""
+        """Close the connection."""
         self._network.abort()
 
 
 def soft_issuer() -> Issuer:
-    """Return the issuer of handshake evidence of a new test attester, which is not enrolled."""
+    """Return the issuer of handshake evidence of a new, unenrolled test attester."""
     tpm = SoftTpm()
     return DoorkeeperIssuer(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
 
 
 async def hold_one(target: Target, source: str, kind: Kind, *, path: str = CHALLENGE) -> None:
-    """Enter once and do ``kind`` until the service closes."""
+    """Connect once and do ``kind`` until the service closes."""
     stranger = await Stranger.enter(target, source)
     try:
         if kind is Kind.DRIPPING:
@@ -211,7 +211,7 @@ async def _drip(stranger: Stranger) -> None:
 
 
 async def _be_refused(stranger: Stranger) -> None:
-    """Call without a pause: two calls at a time, one junk and one without a bound quote."""
+    """Call continuously: two calls at a time, one invalid and one without a bound quote."""
     ending = asyncio.create_task(stranger.ended())
     stranger.say(preface())
     stream = 1
@@ -225,7 +225,7 @@ async def _be_refused(stranger: Stranger) -> None:
 
 
 async def besiege(target: Target, kind: Kind, *, sources: tuple[str, ...], each: int) -> None:
-    """Do ``kind`` from all ``sources``, ``each`` so many at once and again when the service closes, until cancelled."""
+    """Do ``kind`` from all ``sources``, ``each`` times at once, again after a close, until cancelled."""
 
     async def again(source: str) -> None:
         while True:
@@ -240,13 +240,13 @@ async def besiege(target: Target, kind: Kind, *, sources: tuple[str, ...], each:
 
 
 def loopback_sources(count: int = SOURCES) -> tuple[str, ...]:
-    """Return addresses of this machine's own network that count as one source each."""
+    """Return addresses of this machine that count as separate sources."""
     return tuple(f"127.0.1.{number}" for number in range(1, count + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siege:
-    """What a process of strangers is told: where, under which join CA (PEM) of which cluster, what, from where."""
+    """The options of a process of strangers: target, join CA (PEM) and cluster, kind, sources."""
 
     host: str
     port: int
@@ -258,7 +258,7 @@ class Siege:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Do it in a process of its own, for which this machine has time last, from when it has settled."""
+        """Run it in a separate process with low priority, and continue when it is settled."""
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         process = multiprocessing.get_context("spawn").Process(target=_lay, args=(theirs, self), daemon=True)
         process.start()

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults before steps of a machine in a lab: put in, ordered, awaited, and ended.
+"""Faults before steps of a lab machine: install, order, wait, and end.
 
-Orders and answers lie in a volume of the machine, so waiting for them costs no look into it and survives its reboot.
+Orders and answers are in a volume of the machine, so waiting for them needs no command on it and survives its reboot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALLS = {
     "node/bootstrapper.py": 'default(Bootstrapper, "linger_seconds", 10.0)',
     "kubeadm/operation.py": 'before(Operation, "_perform", lambda one, phase: one._name + ":" + phase.name)',
 }
-"""What is appended to the deployed copy of each module."""
+"""The code that is appended to the deployed copy of each module."""
 
 _INSTALL = f"""
 import glob, pathlib, sys
@@ -64,29 +64,29 @@ systemctl daemon-reload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A fault, and the boundary before which it comes."""
+    """A fault, and the point before which it is injected."""
 
     point: str
     fault: str
 
     @property
     def reached(self) -> str:
-        """What the code calls the point: a member comes to the steps of a join again."""
+        """The name of the point in the code: a rejoining member runs the steps of a join."""
         return self.point.replace("rejoin:", "join:")
 
     def __str__(self) -> str:
-        """Return it as a person says it."""
+        """Return a description."""
         return f"{self.fault} before {self.point}"
 
 
 def slice_of_the_matrix(seed: str) -> list[Order]:
-    """Return a fault of each kind, each before another step of a first join, in the order of the steps."""
+    """Return one fault of each kind before different steps of a first join, in the order of the steps."""
     points = drawn(FIRST_JOIN, count=len(FAULTS), seed=seed)
     return [Order(point=one, fault=fault) for one, fault in zip(points, shuffled([*FAULTS], seed=seed), strict=True)]
 
 
 def put_faults_into(road: Road, *machines: str) -> None:
-    """Let machines of a cluster strike at steps that they are told."""
+    """Install fault injection into the deployed modules of machines."""
     faults = Path(attested_matrix.__file__).read_bytes()
     for machine in machines:
         road.inside(machine, "python3", "-c", _INSTALL, given=faults)
@@ -94,14 +94,14 @@ def put_faults_into(road: Road, *machines: str) -> None:
 
 
 def put_faults_into_tasks(road: Road, *machines: str) -> None:
-    """Let machines strike at the steps of modules that a playbook brings to them."""
+    """Install fault injection into modules that a playbook copies to machines."""
     faults = Path(attested_matrix.__file__).read_text(encoding="utf-8")
     for machine in machines:
         road.inside(machine, "python3", "-c", _WATCH, faults)
 
 
 def tell(road: Road, machine: str, *orders: Order) -> None:
-    """Give the machine its orders, which it obeys one after the other, and forget those from before."""
+    """Write the orders of the machine, which runs them in order; remove earlier ones."""
     place = place_of(road, machine)
     for name in (attested_matrix.STRUCK, attested_matrix.HELD):
         (place / name).unlink(missing_ok=True)
@@ -111,7 +111,7 @@ def tell(road: Road, machine: str, *orders: Order) -> None:
 
 
 def suffer(road: Road, machine: str, *orders: Order) -> None:
-    """Wait until each fault has struck, and for the boot after a reboot; a cut ends by itself."""
+    """Wait until all faults were injected, and for the boot after a reboot; a cut ends by itself."""
     for number, order in enumerate(orders):
         wait_for(partial(_has_struck, road, machine, number), seconds=PATIENCE_SECONDS)
         struck = struck_on(road, machine)[number]
@@ -125,17 +125,17 @@ def _has_struck(road: Road, machine: str, number: int) -> bool:
 
 
 def let_go(road: Road, machine: str) -> None:
-    """Let a machine go on that is held."""
+    """Release a held machine."""
     (place_of(road, machine) / attested_matrix.HELD).unlink()
 
 
 def orders_left(road: Road, machine: str) -> int:
-    """Return how many of its orders the machine has not obeyed yet."""
+    """Return the number of remaining orders of the machine."""
     return len(json.loads((place_of(road, machine) / attested_matrix.ORDERS).read_text()))
 
 
 def struck_on(road: Road, machine: str) -> list[dict[str, str]]:
-    """Return what has struck the machine since it was told, each with the boot that it struck in."""
+    """Return the injected faults since the last orders, each with its boot id."""
     try:
         found: list[dict[str, str]] = json.loads((place_of(road, machine) / attested_matrix.STRUCK).read_text())
     except FileNotFoundError:
@@ -144,6 +144,6 @@ def struck_on(road: Road, machine: str) -> list[dict[str, str]]:
 
 
 def place_of(road: Road, machine: str) -> Path:
-    """Return where on the host the machine finds its orders."""
+    """Return the directory of the orders on the host."""
     volume = road.lab.directory / "machines" / machine / "volumes" / VOLUME.name
     return volume / attested_matrix.PLACE.relative_to(VOLUME)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real swtpm processes for tests: made with an own certificate authority, reset like a machine, ended by their id."""
+"""Real swtpm processes for tests: with a CA, machine resets, and an end by process id."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _LOCALCA_OPTIONS = "--platform-manufacturer test\n--platform-version 1\n--platfo
 
 
 def missing_tools() -> list[str]:
-    """Return the programs that are needed and not installed."""
+    """Return the missing programs."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """swtpm's local CA in a folder of its own; made at the first certificate."""
+    """swtpm's local CA in its own directory; created at the first certificate."""
 
     folder: Path
 
@@ -74,7 +74,7 @@ class CertificateAuthority:
 
 
 def manufacture(state: Path, authority: CertificateAuthority, *, certified: bool = True, banks: str = "sha256") -> None:
-    """Make a new TPM in the folder ``state``: new seeds, RSA-2048 and P-384 EKs, on request certified."""
+    """Create a new TPM in the directory ``state``: new seeds, RSA-2048 and P-384 EKs, optionally certified."""
     state.mkdir(parents=True)
     command = ["swtpm_setup", "--tpm2", "--tpmstate", str(state), "--overwrite"]
     command += ["--create-ek-cert", "--lock-nvram"] if certified else []
@@ -110,7 +110,7 @@ class Swtpm:
         return self._process.pid
 
     def raw(self, command: bytes) -> bytes:
-        """Send bytes to the data channel and return what comes back, without any client of ours."""
+        """Send bytes to the data channel and return the answer, without our client."""
         with self._connect() as link:
             link.sendall(command)
             return link.recv(4096)
@@ -122,12 +122,12 @@ class Swtpm:
         assert done.returncode == 0, done.stderr.decode()
 
     def reset(self) -> None:
-        """Do what a reset of the machine does: registers, sessions and transient objects are gone, the seeds stay."""
+        """Reset the machine: registers, sessions and transient objects are lost, the seeds stay."""
         self.ioctl("-i")
         self.raw(_STARTUP_CLEAR)
 
     def stop(self) -> None:
-        """End this very process."""
+        """End this process."""
         if self._process.poll() is None:
             self._process.terminate()
         self._process.wait(timeout=20)
@@ -154,7 +154,7 @@ class Swtpm:
 
 
 class SwtpmFactory:
-    """Makes TPMs below one folder; all share one CA, each has seeds of its own; `close` ends them all."""
+    """Create TPMs below one directory; all share one CA, each has its own seeds; `close` ends them all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -162,7 +162,7 @@ class SwtpmFactory:
         self.authority = CertificateAuthority(folder / "ca")
 
     def state(self, name: str, *, certified: bool = True, banks: str = "sha256") -> Path:
-        """Return the state folder of the TPM ``name``, manufactured at the first call."""
+        """Return the state directory of the TPM ``name``, manufactured at the first call."""
         path = self._folder / name / "state"
         if not path.exists():
             manufacture(path, self.authority, certified=certified, banks=banks)
@@ -178,7 +178,7 @@ class SwtpmFactory:
         flags: str = "not-need-init,startup-clear",
         tcp: bool = False,
     ) -> Swtpm:
-        """Start the TPM ``name``; ``state``: a folder whose TPM it shall be (a copy of it) instead of a new one."""
+        """Start the TPM ``name``; ``state``: copy the TPM in this directory instead of a new one."""
         if state is not None and not (self._folder / name).exists():
             shutil.copytree(state, self._folder / name / "state")
         own = self.state(name, certified=certified, banks=banks)
@@ -187,6 +187,6 @@ class SwtpmFactory:
         return tpm
 
     def close(self) -> None:
-        """End every swtpm that this factory has started."""
+        """End all swtpm processes of this factory."""
         while self._running:
             self._running.pop().stop()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TDX evidence and collateral built from Intel's specifications with an own root: no processor made it.
+"""TDX evidence and collateral by Intel's specifications with a test root; no processor issued it.
 
 Sources: Intel TDX DCAP Quoting Library API (quote format 4), Intel SGX PCK Certificate and CRL Profile, forms of TCB
 information and enclave identity of Intel's provisioning certification service, version 4.
@@ -78,7 +78,7 @@ def enclave(vouched: bytes, **changes: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Maker:
-    """A "maker" of our own: root, platform authority, signer of TCB information, processor's key, attestation key."""
+    """A test vendor: root, platform CA, TCB signer, processor key, attestation key."""
 
     root: Any = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     platform: Any = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
@@ -91,12 +91,12 @@ class Maker:
         return self._certificate("Own SGX Root CA", self.root, "Own SGX Root CA", self.root, ca=True, serial=1)
 
     def platform_certificate(self, *, days: int = 300) -> x509.Certificate:
-        """Return the certificate of the authority that certifies processors."""
+        """Return the certificate of the CA for processors."""
         name = "Own SGX PCK Platform CA"
         return self._certificate(name, self.platform, "Own SGX Root CA", self.root, ca=True, serial=2, days=days)
 
     def evidence(self, report_data: bytes, key: bytes, **changes: Any) -> TdxEvidence:
-        """Return a signed quote; ``changes`` as `quote` takes them."""
+        """Return a signed quote; ``changes`` as in `quote`."""
         return TdxEvidence(quote=self.quote(report_data, **changes), key=key)
 
     def quote(
@@ -138,7 +138,7 @@ class Maker:
         qe: dict[str, Any] | None = None,
         issuer: Maker | None = None,
     ) -> TdxCollateral:
-        """Return collateral with one TCB level; ``tcb`` and ``qe`` change its texts, ``issuer`` signs them instead."""
+        """Return collateral with one TCB level; ``tcb`` and ``qe`` change its texts, ``issuer`` signs them."""
         signer = issuer or self
         chain = signer._certificate("Own SGX TCB Signing", signer.signer, "Own SGX Root CA", signer.root, serial=4)
         signing = (_pem(chain) + _pem(signer.root_certificate())).decode()

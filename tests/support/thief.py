@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whoever had a control plane of a lab: a certificate that its cluster CA's key signed, shown to API servers."""
+"""An attacker with the CA key of a lab's control plane: uses a certificate that this key signed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NODES = ("get", "nodes", "--output=name", "--request-timeout=30s")
 
 @dataclass(frozen=True, slots=True)
 class Thief:
-    """An admin of the cluster, by its own account: the files of its credential, base64."""
+    """A cluster admin with its own account: the files of its credential, base64."""
 
     credential: tuple[str, ...]
 
     @classmethod
     def of(cls, road: Road, machine: str) -> Thief:
-        """Mint with the key that lies on a machine, by openssl and nothing of ours."""
+        """Sign with the CA key on a machine, with openssl and without our code."""
         request = f"openssl req -new -newkey rsa:2048 -nodes -keyout {LAIR}/key -subj /O=system:masters/CN=thief"
         signing = f"openssl x509 -req -CA {PKI}/ca.crt -CAkey {PKI}/ca.key -CAcreateserial -CAserial {LAIR}/serial"
         road.inside(machine, "mkdir", "-p", LAIR)
@@ -33,7 +33,7 @@ class Thief:
         return cls(tuple(road.inside(machine, "base64", "-w0", f"{LAIR}/{name}") for name in FILES))
 
     def sees(self, road: Road, machine: str) -> list[str]:
-        """Return the nodes that the API server of a control plane shows; none where it refuses the certificate."""
+        """Return the nodes that a control plane's API server lists; empty if it refuses the certificate."""
         road.inside(machine, "mkdir", "-p", LAIR)
         for name, content in zip(FILES, self.credential, strict=True):
             road.inside(machine, "sh", "-c", f"echo {content} | base64 -d > {LAIR}/{name}")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The attacks that a node-join system must withstand: which are tried, by which test, and who owns the others.
+"""The attacks that a node-join system must withstand: tested ones with their tests, and owners of the others.
 
-A file ``tests/attacks/test_sNN_*.py`` holds one ``THREAT = Threat(...)`` of literals, which is read without running it.
-`docs/threat-model.md` shows the table that `table` renders.
+A file ``tests/attacks/test_sNN_*.py`` has one ``THREAT = Threat(...)`` of literals, which is read without running it.
+`docs/threat-model.md` shows the table of `table`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "tests" / "attacks"
 ANCHORS = range(1, 43)
-"""The attacks that a node-join system must withstand. Those from S44 on were found here, and have a file each."""
+"""The attacks that a node-join system must withstand. S44 and later were found here, and have a file each."""
 
 CLOSED_ISSUES = frozenset({3, 4})
-"""Issues that are done: a row that such a one still owns, or leaves open, fails `tests/unit/docs/test_threats.py`."""
+"""Closed issues: a row that one of them still owns, or leaves open, fails `tests/unit/docs/test_threats.py`."""
 
 BEDS = {
     "api": "real etcd and kube-apiserver, both services as processes",
@@ -40,11 +40,11 @@ BEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threat:
-    """One attack that is tried.
+    """One tested attack.
 
-    ``case``: where it happened. ``bed``: one of `BEDS`, the cheapest that is real for it. ``stops``: pairs of a check,
-    ``FILE`` below module_utils (or below the root) with `` step N`` where it is numbered, and the reason code that it
-    refuses with ("" where the attack finds nothing to refuse).
+    ``case``: where it happened. ``bed``: one of `BEDS`, the cheapest realistic one. ``stops``: pairs of a check, which
+    is ``FILE`` below module_utils (or below the root) with `` step N`` if it is numbered, and its reason code ("" if
+    there is nothing to refuse).
     """
 
     id: str
@@ -57,7 +57,7 @@ class Threat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An attack that is not tried here: ``owner`` is the issue that will, ``why`` what is missing."""
+    """An attack that is not tested here: ``owner`` is the issue for it, ``why`` the missing part."""
 
     id: str
     title: str
@@ -66,18 +66,18 @@ class Row:
 
 
 OPEN: tuple[Row, ...] = ()
-"""Attacks that nobody tries yet and that no other issue owns."""
+"""Attacks that are not tested yet and have no other issue."""
 
 OWNED: tuple[Row, ...] = (
     Row(id="S38", title="ssh host key not checked", owner=5, why="host keys pinned from attestation"),
 )
-"""Attacks that other issues try; nothing stands in for them."""
+"""Attacks that other issues test, without a replacement here."""
 
 RESIDUAL = "S43 (hardware attacks on TEEs) is not a row: it cannot be tried here and stays a residual risk."
 
 
 def threats() -> dict[str, tuple[Threat, Path]]:
-    """Return the attacks that have a file, by id."""
+    """Return the attacks with a file, by id."""
     found: dict[str, tuple[Threat, Path]] = {}
     for path in sorted(FOLDER.glob("test_s[0-9][0-9]_*.py")):
         threat = _threat_of(path)
@@ -88,7 +88,7 @@ def threats() -> dict[str, tuple[Threat, Path]]:
 
 
 def problems() -> list[str]:
-    """Return what is wrong with the table as a whole."""
+    """Return the problems of the whole table."""
     tried = threats()
     wanted = [f"S{number}" for number in ANCHORS] + [one for one in tried if _number(one) > max(ANCHORS) + 1]
     listed = [*tried, *(row.id for row in (*OPEN, *OWNED))]
@@ -102,9 +102,9 @@ def problems() -> list[str]:
 
 
 def untried(suite: ET.Element) -> list[str]:
-    """Return the rows of which a run of all attacks has tried nothing; ``suite`` is pytest's report of it (JUnit).
+    """Return the rows that a run of all attacks did not test; ``suite`` is pytest's report of it (JUnit).
 
-    The source of a test that was skipped says that its attack is tried, and nothing tried it.
+    A skipped test has a source that claims the attack, and tests nothing.
     """
     ran: set[str] = set()
     why: dict[str, str] = {}
@@ -122,7 +122,7 @@ def untried(suite: ET.Element) -> list[str]:
 
 
 def table() -> str:
-    """Return the table as Markdown, one row an attack, with the sum above it."""
+    """Return the table as Markdown, one row per attack, with the sum above it."""
     tried = threats()
     here = len(tried) + len(OPEN)
     sums = f"{len(tried)} of {here} are tried here; {len(OPEN)} are open; {len(OWNED)} belong to other issues."
@@ -183,11 +183,11 @@ def _problem_of_check(check: str, code: str) -> str:
 
 
 def _steps(text: str, number: str) -> list[str]:
-    """Return the steps of that number in the docstrings of ``text``, each up to the next one or an empty line."""
+    """Return the steps with that number in the docstrings of ``text``, each until the next one or an empty line."""
     return re.findall(rf"^\s+{number}\. .*?(?=^\s+\d+\. |^\s*$)", text, re.MULTILINE | re.DOTALL)
 
 
 def _names(step: str, code: str) -> bool:
-    """Say whether a step names ``code``, or its family as in ``IDENTITY_...``."""
+    """Return whether a step has ``code``, or its family as in ``IDENTITY_...``."""
     families = re.findall(r"([A-Z_]+_)\.\.\.", step)
     return code in step or any(code.startswith(family) for family in families)

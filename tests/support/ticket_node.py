@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node that has its ticket and lives on, as a process of its own, so that a test can look through its memory.
+"""A node with its ticket in a separate process, so that a test can search its memory.
 
-Usage: python -m ...ticket_node, a JSON object on standard input; prints the code that its disk was refused with (""
-for none), and stays until its standard input ends. ``opens_itself``: it opens the ticket too, as it must not.
+Usage: python -m ...ticket_node, a JSON object on standard input; prints the reason code of its refused disk ("" for
+none), and runs until its standard input ends. ``opens_itself``: it also opens the ticket, which it must not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seal
 
 
 def ticket_of(settings: dict[str, Any]) -> ClosedTicket:
-    """Return the ticket in the answer that ``settings`` hold."""
+    """Return the ticket in the answer in ``settings``."""
     given = {name: b64decode(text) for name, text in settings["bytes"].items()}
     return read_ticket(
         given["answer"],
@@ -47,7 +47,7 @@ def ticket_of(settings: dict[str, Any]) -> ClosedTicket:
 
 
 def main() -> None:
-    """Have the disk opened with the ticket, and live on."""
+    """Have the disk opened with the ticket, and continue to run."""
     settings = json.loads(sys.stdin.readline())
     ticket = ticket_of(settings)
     kept = ticket.opened() if settings["opens_itself"] else None

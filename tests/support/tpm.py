@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tests of the TPM client share: the recorded vectors and a transport that answers from a script."""
+"""Shared by tests of the TPM client: the recorded vectors and a transport that answers from a script."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def response(code: int = 0, body: bytes = b"", *, tag: int = 0x8001) -> bytes:
 
 
 class ScriptedTransport:
-    """Answers each command from a list (bytes, or a function of the command) and keeps what was sent."""
+    """Answer each command from a list (bytes, or a function of the command) and record the commands."""
 
     def __init__(self, *answers: bytes | Callable[[bytes], bytes], managed: bool = False) -> None:
         self.answers = list(answers)
@@ -50,7 +50,7 @@ class ScriptedTransport:
 
 
 class SteppingClock:
-    """Time that only passes by sleeping."""
+    """A clock that advances only by sleep."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -66,7 +66,7 @@ class SteppingClock:
 
 
 class CountingRandom:
-    """Bytes that are known beforehand."""
+    """Predictable bytes."""
 
     def token(self, size: int) -> bytes:
         return bytes(range(size))

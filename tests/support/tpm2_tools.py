@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Other people's tools, for a second opinion; a test without them is skipped and says so."""
+"""Independent tools for a second opinion; a test without them is skipped with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def require_tool(name: str, package: str = "tpm2-tools", *, beside: tuple[str, ...] = ()) -> str:
-    """Return the path of the program ``name``, also looked for in the folders ``beside`` the usual ones."""
+    """Return the path of the program ``name``, also in the directories ``beside`` the usual ones."""
     found = shutil.which(name) or next((hit for folder in beside if (hit := shutil.which(name, path=folder))), None)
     if found is None:
         pytest.skip(f"no independent opinion here: {name} not installed (package {package})")

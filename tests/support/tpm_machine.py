@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real TPM (swtpm) that holds a recorded boot, and its half of an exchange with a verifier."""
+"""A real TPM (swtpm) with a recorded boot, and its side of an exchange with a verifier."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SPKI = b"k" * 32
 
 @dataclass(slots=True)
 class TpmMachine:
-    """A real TPM after a boot, its keys, and what it says of the boot."""
+    """A real TPM after a boot, with its keys and its claims about the boot."""
 
     tpm: Tpm
     logs: EventLogs
@@ -63,7 +63,7 @@ class TpmMachine:
         return load_attestation_key(self.tpm)
 
     def context(self, **changes: Any) -> BindingContext:
-        """Return what it knows of the exchange by itself."""
+        """Return its own data of the exchange."""
         context = BindingContext(
             purpose=Purpose.JOIN,
             cluster_id=CLUSTER_ID,
@@ -78,28 +78,28 @@ class TpmMachine:
         return SitePolicy(profiles=[learned(boots.load(boot))], identities=[identity_of(self.ek)])
 
     def challenged(self, policy: SitePolicy) -> tuple[Challenge, ChallengeRecord]:
-        """Return a challenge for this machine and the verifier's record of it."""
+        """Return a challenge for this machine with the verifier's record of it."""
         request = ChallengeRequest(
             ek_public=self.ek.public, ak_public=self.ak.public, ek_certificates=self.ek.certificates
         )
         return new_challenge(request, selection=policy.selection(), random=SystemRandom(), now=datetime.now(UTC))
 
     def answered(self, challenge: Challenge, **changes: Any) -> Answer:
-        """Return its answer; ``changes`` are those of its context."""
+        """Return its answer; ``changes`` are of its context."""
         return answer(self.tpm, challenge, self.context(**changes), ek=self.ek, ak=self.ak, logs=self.logs)
 
     def verified(self, given: Answer, record: ChallengeRecord, policy: SitePolicy, **changes: Any) -> VerifiedNode:
-        """Return the verifier's judgement; ``changes`` replace what the verifier knows."""
+        """Return the verifier's result; ``changes`` replace facts of the verifier."""
         known: dict[str, Any] = {"context": self.context(), "logs": self.logs, "now": datetime.now(UTC), **changes}
         return verify_node(given.bound, record=record, policy=policy, **known)
 
     def run(self, policy: SitePolicy, **changes: Any) -> VerifiedNode:
-        """Play the whole exchange."""
+        """Run the whole exchange."""
         challenge, record = self.challenged(policy)
         return self.verified(self.answered(challenge), record, policy, **changes)
 
     def lock(self) -> None:
-        """Take the one-way lock and tell so."""
+        """Take the node lock and write its log."""
         self.tpm.pcr_event(15, CLUSTER_ID)
         content = {"eventType": "nodelock", "version": 1, "clusterId": CLUSTER_ID.hex()}
         digests = [{"hashAlg": "sha256", "digest": hashlib.sha256(CLUSTER_ID).hexdigest()}]
@@ -108,7 +108,7 @@ class TpmMachine:
 
 
 def booted_machine(tpm: Tpm, name: str = "deb13-base") -> TpmMachine:
-    """Let an opened TPM measure what a recorded boot measured."""
+    """Extend an opened TPM by the measurements of a recorded boot."""
     recorded = boots.load(name)
     replay(tpm, firmware=recorded.firmware, userspace=recorded.userspace)
     return TpmMachine(tpm=tpm, logs=logs_of(recorded))
@@ -118,7 +118,7 @@ class Boots:
     """Boots machines: ``boots("deb13-base", tpm="a")``; another letter is another TPM. Closed by the fixture."""
 
     def __init__(self, swtpms: Callable[..., Swtpm], opened: Opened) -> None:
-        """Start TPMs with ``swtpms`` and talk to them by ``opened``."""
+        """Start TPMs with ``swtpms`` and access them with ``opened``."""
         self._swtpms = swtpms
         self._opened = opened
         self.stack = ExitStack()

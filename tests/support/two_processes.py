@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The two long-running processes of a machine that admins ask, in this one: their real sockets, TLS and log."""
+"""The two long-running processes that admins query on a machine, in one process: real sockets, TLS and log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}
 
 @dataclass
 class Running:
-    """A machine whose desk answers at ``socket``; ``make_front`` makes its network side."""
+    """A machine with its desk at ``socket``; ``make_front`` creates its network side."""
 
     directory: Path
     stream: io.StringIO
@@ -43,13 +43,13 @@ class Running:
     endpoint: str = ""
 
     def __post_init__(self) -> None:
-        """Begin with nothing running."""
+        """Set an empty state."""
         self.log = Log(self.stream, as_json=True, clock=SystemClock())
         self._front: NetworkSide | None = None
 
     @property
     def socket(self) -> Path:
-        """Where the desk answers."""
+        """The socket of the desk."""
         return self.directory / "desk.sock"
 
     async def open(self) -> None:
@@ -65,7 +65,7 @@ class Running:
         self.endpoint = f"127.0.0.1:{await self._front.start()}"
 
     async def open_again(self) -> None:
-        """Start the network side where it was."""
+        """Restart the network side at the same address."""
         self.settings["listen_port"] = int(self.endpoint.rpartition(":")[2])
         await self.open()
 
@@ -76,7 +76,7 @@ class Running:
         self._front = None
 
     def reasons(self) -> list[str]:
-        """Return the reasons of all refusals so far, of both processes."""
+        """Return the reasons of all refusals of both processes."""
         lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
         return [line["reason"] for line in lines if line.get("outcome") == "refused"]
 
@@ -86,7 +86,7 @@ async def both_running(
     make_service: MakeService, make_front: MakeFront, settings: dict[str, Any]
 ) -> AsyncIterator[Running]:
     """Run desk and network side, joined by their real unix socket, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="tp-") as name:  # pytest's own paths are too long for a socket
+    with tempfile.TemporaryDirectory(prefix="tp-") as name:  # the paths of pytest are too long for a socket
         machine = Running(Path(name), io.StringIO(), {**PLENTY, **settings}, make_front)
         service = make_service(machine.log)
         socket = SocketServer(

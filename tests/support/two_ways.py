@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A task on the node itself, in the process of the playbook and by its module: what tests of both need."""
+"""A task on the node itself, in the process of the playbook or by its module: helpers for tests of both."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 HERE: Mapping[str, str] = {}
 BY_MODULE: Mapping[str, str] = {"ATTESTED_WAY": "by the module"}
-"""Any environment of a task's own takes it to the module (``NodeAction.runs_here``)."""
+"""A task with its own environment runs as a module (``NodeAction.runs_here``)."""
 
 
 def write_node_config(path: Path) -> None:
-    """Write the configuration of a node without a TPM, whose services nobody asks."""
+    """Write the configuration of a node without a TPM, whose services are not used."""
     certificate = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
     config = {
         "version": 1,

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A kernel with dm-crypt and dm-integrity in one process: User Mode Linux, for what this machine's kernel may lack.
+"""A kernel with dm-crypt and dm-integrity in one process: User Mode Linux, if this machine's kernel lacks them.
 
-Its root is this machine's file system, read only; disks are files; a folder of the test is its `/run/out`. It needs no
-virtualisation and no privileges, boots in seconds, and is a real kernel (Debian's 6.1): what it mounts was decrypted.
+Its root is this machine's file system, read only; disks are files; a directory of the test is its `/run/out`. It needs
+no virtualization and no privileges, boots in seconds, and is a real kernel (Debian's 6.1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROGRAMS = {"linux.uml": "user-mode-linux", "gcc": "gcc", "modprobe": "kmod", "cryptsetup": "cryptsetup-bin"}
 DONE = "the script has ended with "
 
-# cbc before dm-crypt: its key types want it when they are loaded
+# cbc before dm-crypt, whose key types need it at load time
 _MODULES = "cbc ecb xts hmac authenc crc32c_generic loop dm-mod dm-integrity dm-crypt"
 _BEGIN = f"""#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
@@ -41,15 +41,15 @@ halt -f
 
 
 def missing_packages() -> list[str]:
-    """Return the packages that are not installed."""
+    """Return the missing packages."""
     return [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
 
 
 def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout_seconds: float = 900) -> str:
-    """Run a shell script as root of such a kernel; return what it printed.
+    """Run a shell script as root in such a kernel; return its output.
 
     ``disks`` are /dev/ubda, /dev/ubdb and so on; ``folder`` is the working directory. Raises `RuntimeError` with the
-    whole output unless the script ended with 0.
+    whole output unless the script exits with 0.
     """
     argv = _prepared(script, folder=folder, disks=disks)
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds, check=False)
@@ -61,9 +61,9 @@ def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout
 
 
 def cut_in_uml(script: str, *, folder: Path, disks: Sequence[Path], sign: Path, timeout_seconds: float = 900) -> None:
-    """Run a script in such a kernel until the file ``sign`` is there, and then end the kernel as a power cut does.
+    """Run a script in such a kernel until the file ``sign`` exists, then kill the kernel like a power cut.
 
-    What the kernel had not written to its disks yet is lost with it. Raises `RuntimeError` where ``sign`` never comes.
+    Unwritten data of the kernel are lost. Raises `RuntimeError` if ``sign`` never appears.
     """
     argv = _prepared(script, folder=folder, disks=disks)
     output = (folder / "cut.log").open("wb")
@@ -79,7 +79,7 @@ def cut_in_uml(script: str, *, folder: Path, disks: Sequence[Path], sign: Path, 
 
 
 def _prepared(script: str, *, folder: Path, disks: Sequence[Path]) -> list[str]:
-    """Write the scripts, and return the words that start the kernel with them."""
+    """Write the scripts, and return the command that starts the kernel with them."""
     folder = folder.resolve()
     library, source = folder / "uml_registers.so", Path(__file__).with_name("uml_registers.c")
     subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-nostdlib", "-o", library, source], check=True)

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults before steps of an upgrade of a control plane and a worker, and the same command again, which goes on.
+"""Faults before steps of an upgrade of a control plane and a worker, and the same command again, which continues.
 
-The steps are the tasks of the playbook that change something, and within two of them those of the module. The playbook
-or the module is killed, the machine is rebooted, or its network is cut. The two releases have one version of Kubernetes
-and other programs and services, and the control plane has a static Pod that kubeadm repairs.
+The steps are the tasks of the playbook that change something, and in two of them those of the module. Faults: kill the
+playbook or the module, reboot the machine, cut its network. The two releases have one version of Kubernetes and
+different programs and services, and the control plane has a static Pod that kubeadm repairs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NODES = PLANE, WORKER = ("cp-1", "w-1")
 SERVICES = ("Run the services from the release", "bundle.services:RESTART", "bundle.services:HEALTH")
 CONFIGURATION = "Upgrade the control plane and the kubelet's configuration"
 CONFIGURE = "node.kubernetes:CONFIGURE"
-"""Not of the worker: kubeadm has nothing to do there unless the version is another one."""
+"""Not for the worker: kubeadm changes nothing there unless the version differs."""
 KUBELET = (
     "Cordon the node",
     "Drain the node",
@@ -54,7 +54,7 @@ POINTS = (
     *((PLANE, point) for point in (*DRIFTS, *KUBELET, "Set the Kubernetes version of the cluster")),
     *((WORKER, point) for point in (CONFIGURATION, *KUBELET)),
 )
-"""The node and the step, task or `module:point`, in the order in which a run comes to them."""
+"""The node and the step, task or `module:point`, in the order of a run."""
 PLUGINS = Path(attested_matrix.__file__).parent / "callback_plugins"
 LEFT = "ls -d /etc/kubernetes/tmp /var/lib/attested/kubeadm/upgrade 2>/dev/null"
 SCHEDULER = "/etc/kubernetes/manifests/kube-scheduler.yaml"
@@ -68,14 +68,14 @@ sed -i "s|image: .*|image: localhost/drifted-scheduler:1|" {SCHEDULER}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The node, the step before which the fault comes, and the fault."""
+    """The node, the step before which the fault is injected, and the fault."""
 
     node: str
     point: str
     fault: str
 
     def __str__(self) -> str:
-        """Return it as a person says it."""
+        """Return a description."""
         return f"{self.fault} on {self.node} before {self.point}"
 
 
@@ -91,14 +91,14 @@ def case_of(seed: str) -> Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrades:
-    """Prepared releases by their names, each with the words of the playbook that go to it."""
+    """Prepared releases by name, each with the playbook options for it."""
 
     road: Road
     releases: dict[str, tuple[str, ...]]
 
     @classmethod
     def prepared(cls, road: Road, *names: str, words: tuple[str, ...] = ()) -> Upgrades:
-        """Make a bundle for each of ``names``, prepare the nodes with it, and let faults come into their modules."""
+        """Create a bundle for each of ``names``, prepare the nodes with it, and install fault injection."""
         releases = {}
         for name in names:
             chosen = (*newer(road, f"bundle-{name}", more=f"# {name}\n"), *words)
@@ -113,11 +113,11 @@ class Upgrades:
         return self.road.inside(node, "readlink", "/opt/attested/releases/current").strip()
 
     def fail_and_complete(self, *cases: Case) -> Iterator[Case]:
-        """Upgrade to releases that the nodes do not run, with a fault at each of ``cases``; yield each that is past.
+        """Upgrade to releases that the nodes do not run, with a fault at each of ``cases``; yield each finished case.
 
-        Every run but the last of an upgrade is cut off at its case, and the next one is the same command. A cut network
-        need not stop a run, which then meets all that are left; after a run that a fault did not stop, the rest comes
-        in an upgrade to the other release.
+        All runs of an upgrade except the last are interrupted at their case, and the next one is the same command. A
+        cut network may not stop a run, which then gets all remaining faults; after a run that a fault did not stop, the
+        remaining cases follow in an upgrade to the other release.
         """
         left, struck = list(cases), list[Case]()
         while left:
@@ -140,7 +140,7 @@ class Upgrades:
             struck = []
 
     def _strike(self, cases: Sequence[Case], words: tuple[str, ...]) -> bool:
-        """Run the playbook with faults at ``cases``, wait for machines that reboot; return whether it succeeded."""
+        """Run the playbook with faults at ``cases``, wait for rebooting machines; return whether it succeeded."""
         road, boots = self.road, {name: self.road.boot_id(name) for name in NODES}
         self._order(cases)
         run = road.finish("upgrade", road.start("upgrade", *words, environment=self._environment()))
@@ -153,7 +153,7 @@ class Upgrades:
         return run.returncode == 0
 
     def _order(self, cases: Sequence[Case]) -> None:
-        """Let the faults come at ``cases``: before tasks by the playbook's callback, within modules by the machine."""
+        """Order the faults at ``cases``: before tasks by the playbook's callback, in modules by the machine."""
         tasks = [one for one in cases if ":" not in one.point]
         self._orders.write_text(
             json.dumps([{"host": one.node, "task": one.point, "fault": one.fault} for one in tasks]), encoding="utf-8"
@@ -163,13 +163,13 @@ class Upgrades:
             tell(self.road, node, *(Order(point=point, fault=fault) for point, fault in faults.items() if ":" in point))
 
     def _waiting(self) -> int:
-        """Return how many orders are left."""
+        """Return the number of remaining orders."""
         return len(json.loads(self._orders.read_text(encoding="utf-8"))) + sum(
             orders_left(self.road, node) for node in NODES
         )
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables by which the playbook strikes before tasks."""
+        """Return the environment variables for faults before tasks."""
         given = {"enter": str(self.road.lab.directory / "podman"), "orders": str(self._orders)}
         return {
             "ATTESTED_STRIKE": json.dumps(given),
@@ -182,7 +182,7 @@ class Upgrades:
         return self.road.lab.directory / "strike.json"
 
     def _require_whole(self, release: str) -> None:
-        """Fail unless both nodes run ``release``, take Pods and prove themselves, and nothing of it is left."""
+        """Fail unless both nodes run ``release``, are schedulable and attested, without leftovers."""
         for name in NODES:
             assert self.current(name) == release
             assert self.road.inside(name, "sh", "-c", LEFT, check=False) == ""
@@ -192,7 +192,7 @@ class Upgrades:
 
 
 def is_ready(road: Road, name: str) -> bool:
-    """Say whether a Node is Ready and takes Pods."""
+    """Return whether a Node is Ready and schedulable."""
     template = "{.spec.unschedulable} {.status.conditions[?(@.type=='Ready')].status}"
     words = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "node", name, f"--output=jsonpath={template}")
     return road.inside(PLANE, *words, check=False) == " True"

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts on Python files that were found good, so that a check looks only at those whose verdict could be another.
+"""Cache of verdicts on valid Python files, so that a check reads only files whose verdict may differ.
 
-A verdict hangs on the file, on all of the collection that it imports, directly or by others, and on the ground: the
-tools and their settings. Whatever of these changes is another key, so a verdict is never out of date.
+A verdict depends on the file, on all of the collection that it imports, directly or indirectly, and on the ground: the
+tools and their settings. Each change gives another key, so a verdict is never out of date.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WITHOUT = "ATTESTED_WITHOUT_VERDICTS"
-"""In the environment: look at every file again."""
+"""Environment variable: check all files again."""
 
 COLLECTION = ("ansible_collections", "attested", "kubernetes")
 _PLUGINS, _LIBRARIES = "plugins/", "plugins/module_utils/_deps/"
 _UNSEEN = ("import_module", "__import__", "pkgutil")
-"""A plugin that says one of these hangs on all files, since an import of it may run any; but `_deps` imports libraries.
+"""A plugin with one of these words depends on all files, since its import may run any; `_deps` imports libraries.
 
-Of the tests nothing is run here, and what reads them sees no more than what they name.
+Tests are not run here, and static tools see only the names in them.
 """
 _KEPT_SECONDS = 30 * 86400
 
 
 class Sources:
-    """The Python files of a tree, by their paths below it, and what each of them imports of the same tree."""
+    """The Python files of a tree by relative path, with their imports of the same tree."""
 
     def __init__(self, root: Path) -> None:
-        """Read them."""
+        """Read the files."""
         found = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.py"))}
         self._digests = {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
         self._imports = {name: self._imported(name, data) for name, data in found.items()}
@@ -46,7 +46,7 @@ class Sources:
         return tuple(self._digests)
 
     def key(self, name: str, *, ground: str) -> str:
-        """Return what a verdict on one file hangs on."""
+        """Return the key of a verdict on one file: the hash of its dependencies."""
         parts = [f"{one} {self._digests[one]}" for one in sorted(self._closure(name))]
         return hashlib.sha256("\n".join([ground, name, *parts]).encode()).hexdigest()
 
@@ -71,14 +71,14 @@ class Sources:
         return {one for parts in _named(tree, here) for one in self._files(parts)}
 
     def _files(self, parts: tuple[str, ...]) -> Iterator[str]:
-        """Give the files that are read where a module of the tree is imported: its own, and the packages above it."""
+        """Yield the files that an import of a module of the tree reads: its own, and those of parent packages."""
         for length in range(1, len(parts) + 1):
             stem = "/".join(parts[:length])
             yield from (one for one in (f"{stem}.py", f"{stem}/__init__.py") if one in self._digests)
 
 
 def _named(tree: ast.AST, here: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Give the modules that are imported, as parts below the tree; a name may be a module's or something in one."""
+    """Yield the imported modules as parts below the tree; a name may be a module or a name in one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (_below(tuple(one.name.split("."))) for one in node.names)
@@ -90,26 +90,26 @@ def _named(tree: ast.AST, here: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _below(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a module's parts below the collection; one of elsewhere has none."""
+    """Return a module's parts below the collection, empty for other modules."""
     return parts[len(COLLECTION) :] if parts[: len(COLLECTION)] == COLLECTION else ()
 
 
 class Verdicts:
-    """What one check found good, as empty files that are named by the keys."""
+    """The good files of one check, as empty files named by their keys."""
 
     def __init__(self, directory: Path, *, environ: Mapping[str, str]) -> None:
-        """Keep them in ``directory``; the environment says whether they count."""
+        """Use ``directory``; the environment may disable the cache."""
         self._directory = directory
         self._without = WITHOUT in environ
 
     def left(self, keys: Mapping[str, str]) -> tuple[str, ...]:
-        """Return of which files, each with its key, no verdict is known."""
+        """Return the files, given with their keys, without a verdict."""
         if self._without:
             return tuple(keys)
         return tuple(name for name, key in keys.items() if not (self._directory / key).exists())
 
     def remember(self, keys: Iterable[str]) -> None:
-        """Keep that these are good, and forget what nobody asked for in a month."""
+        """Store good verdicts, and remove those that were not used for a month."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for key in keys:
             (self._directory / key).touch()

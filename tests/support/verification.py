@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node with its verification service in this process: real sockets and TLS, any TPM behind them."""
+"""A node with its verification service in this process: real sockets and TLS, with any TPM."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SoftNode:
-    """A node with a test attester, booted and locked to the cluster unless a test says otherwise."""
+    """A node with a test attester, booted and locked to the cluster unless a test changes it."""
 
     boot: boots.Boot = field(default_factory=lambda: boots.load("deb13-base"))
     cluster_id: bytes = CLUSTER_ID
@@ -56,7 +56,7 @@ class SoftNode:
     logs: EventLogs = field(init=False)
 
     def __post_init__(self) -> None:
-        """Boot it, and lock it."""
+        """Boot and lock the node."""
         self.tpm = SoftTpm(self.boot.pcrs)
         self.logs = logs_of(self.boot)
         if self.locked_to is not None:
@@ -74,11 +74,11 @@ class SoftNode:
         return Witness(**known)
 
     def facts(self) -> Facts:
-        """Return what it knows of itself."""
+        """Return the node's own data."""
         return Facts(cluster_id=self.cluster_id, logs=self.logs)
 
     def policy(self, *, name: str = "w-1", boot: str = "deb13-base") -> SitePolicy:
-        """Return the policy of a site that enrolled it as ``name``."""
+        """Return the policy of a site that enrolled the node as ``name``."""
         return SitePolicy(profiles=[learned(boots.load(boot))], identities=[identity_of(self.tpm.ek, name)])
 
 
@@ -88,7 +88,7 @@ def lock_log(cluster_id: bytes) -> bytes:
 
 
 def question(policy: SitePolicy, **changes: Any) -> Question:
-    """Return what an admin asks every node."""
+    """Return the admin's question for all nodes."""
     known: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "policy": policy,
@@ -112,11 +112,11 @@ class NodeBed:
 
     @property
     def endpoint(self) -> str:
-        """Where to ask."""
+        """The address of the service."""
         return f"127.0.0.1:{self.port}"
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the log of both services, one entry a line."""
+        """Return the log of both services, one entry per line."""
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
     def reasons(self) -> list[str]:
@@ -134,7 +134,7 @@ async def running_node(
 ) -> AsyncIterator[NodeBed]:
     """Run witness and verification service, joined by their real unix socket, until the block ends.
 
-    ``witness_permits``: the witness answers in Constellation's form, too.
+    ``witness_permits``: the witness also answers in Constellation's form.
     """
     with tempfile.TemporaryDirectory(prefix="vb-") as name:
         directory, stream = Path(name), io.StringIO()

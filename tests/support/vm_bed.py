@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A virtual machine of the lab alone, without containers, and a lab's road that also leads into virtual machines.
+"""A single virtual machine of the lab without containers, and a lab road that also accesses virtual machines.
 
-Everything that these machines do is emulated, on whatever this one is; nothing fails for being slow.
+These machines are fully emulated on any host; no test fails because it is slow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHANGED_COMMAND_LINE = f"{COMMAND_LINE} mitigations=off"
 PROGRAMS = ROLE / "files" / "host"
 NAMESPACES = Path("/run/netns")
 VIRTUAL = ("vc-", "vw-")
-"""How the names of the lab's virtual machines begin."""
+"""The prefix of the lab's virtual machines."""
 
 SECONDS = 2400.0
 PLAYBOOK_SECONDS = 5400.0
@@ -50,26 +50,26 @@ KUBELET = "/var/lib/kubelet"
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     file = Path(f"/proc/{pid}/stat")
     return file.exists() and file.read_text().rpartition(")")[2].split()[0] not in {"X", "Z"}
 
 
 def registers(text: str) -> dict[int, str]:
-    """Read the registers out of what tpm2_pcrread or tpm2_eventlog prints, upper case hex."""
+    """Parse the registers in the output of tpm2_pcrread or tpm2_eventlog, upper case hex."""
     return {int(index): value.upper() for index, value in re.findall(r"(\d+)\s*: 0x([0-9A-Fa-f]{64})", text)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoneMachine:
-    """One virtual machine in a network namespace of its own, by the programs that the role starts."""
+    """One virtual machine in a network namespace, with the programs of the role."""
 
     name: str
     root: Path
     cache: Path
 
     def do(self, command: str, *, program: str = "vms.py", **hardware: Any) -> dict[str, Any]:
-        """Have a program of the role do something with the machine; return what it prints."""
+        """Run a program of the role for the machine; return its output."""
         machine = {"name": VM, "address": ADDRESS, "forward": "127.99.0.51", "hardware": hardware}
         where = ("--name", self.name, "--loopback", "127.99.0", "--lab", str(self.root), "--cache", str(self.cache))
         argv = [sys.executable, "-B", str(PROGRAMS / program), command, *where]
@@ -80,7 +80,7 @@ class LoneMachine:
         return found
 
     def inside(self, script: str, *, check: bool = True) -> str:
-        """Run a shell script as root on the machine and return what it printed."""
+        """Run a shell script as root on the machine and return its output."""
         options = ("-o", f"HostName={ADDRESS}", "-o", "ConnectTimeout=30")
         enter = ("nsenter", f"--net={NAMESPACES / self.name}")
         argv = [*enter, "ssh", "-F", str(self.root / "ssh" / "config"), *options, VM, "sudo", "sh", "-eu"]
@@ -89,7 +89,7 @@ class LoneMachine:
         return done.stdout
 
     def registers(self) -> dict[int, str]:
-        """Read the registers with tpm2-tools by the kernel's own device."""
+        """Read the registers with tpm2-tools and the kernel's device."""
         return registers(self.inside("tpm2_pcrread -T device:/dev/tpmrm0 sha256"))
 
     def boot_id(self) -> str:
@@ -97,14 +97,14 @@ class LoneMachine:
         return self.inside("cat /proc/sys/kernel/random/boot_id").strip()
 
     def processes(self) -> list[int]:
-        """Return the processes that live for the machine."""
+        """Return the processes of the machine."""
         files = (self.root / "machines" / VM / name for name in ("vm.pid", "tpm.pid"))
         return [int(file.read_text()) for file in files if file.exists()]
 
 
 @contextmanager
 def lone_machine(name: str, root: Path) -> Iterator[LoneMachine]:
-    """Make the namespace, and take it and everything in it away at the end."""
+    """Create the namespace, and remove it with its content at the end."""
     cache = Path(os.environ.get("ATTESTED_CACHE") or Path.home() / ".cache" / "attested-kubernetes")
     machine = LoneMachine(name=name, root=root, cache=cache)
     (root / "networks").mkdir(parents=True)
@@ -119,12 +119,12 @@ def lone_machine(name: str, root: Path) -> Iterator[LoneMachine]:
 
 
 class HybridRoad(Road):
-    """A road of a lab with virtual machines, and maybe containers."""
+    """A road of a lab with virtual machines, and optional containers."""
 
     __slots__ = ()
 
     def inside(self, machine: str, *argv: str, given: bytes = b"", check: bool = True) -> str:
-        """Run a command as root in a machine, by podman or by ssh, and return what it printed."""
+        """Run a command as root on a machine, by podman or ssh, and return its output."""
         if not machine.startswith(VIRTUAL):
             return Road.inside(self, machine, *argv, given=given, check=check)
         words = ["ssh", "-F", str(self.lab.directory / "ssh" / "config"), "-o", "ConnectTimeout=30", machine]
@@ -139,13 +139,13 @@ class HybridRoad(Road):
         self.play("lab_machine", "-e", f"machine={machine}", *words)
 
     def reboot(self, machine: str) -> str:
-        """Reboot a machine and return the id of its new boot, however long its firmware takes."""
+        """Reboot a machine and return the id of its new boot; slow firmware is no error."""
         before = self.boot_id(machine)
         self.lab.ssh(machine, "sudo systemctl reboot")
         return self.lab.wait_for_boot(machine, other_than=before, seconds=SECONDS)
 
     def joined(self, machine: str) -> str:
-        """Wait until a machine is Ready in the boot that it is in; return that boot's id."""
+        """Wait until a machine is Ready in its present boot; return that boot's id."""
         boot = self.boot_id(machine)
         try:
             self.wait_until_ready(machine, boot_id=boot, seconds=SECONDS)
@@ -154,15 +154,15 @@ class HybridRoad(Road):
         return boot
 
     def journal(self, machine: str, unit: str = UNIT) -> str:
-        """Return what a unit said in this boot."""
+        """Return the log of a unit in this boot."""
         return self.inside(machine, "journalctl", "--boot", f"--unit={unit}", "--output=cat", check=False)
 
     def is_active(self, machine: str, unit: str) -> bool:
-        """Whether systemd says that a unit is active; a machine that does not answer has none."""
+        """Return whether a unit is active; False for a machine that does not answer."""
         return self.inside(machine, "systemctl", "is-active", unit, check=False).strip() == "active"
 
     def volume(self, machine: str, directory: str = KUBELET) -> dict[str, str]:
-        """Return what lies under a directory, by tools that know nothing of us; empty where no mapped device does."""
+        """Return the `cryptsetup status` of a directory's volume; empty without a mapped device."""
         words = ("--noheadings", "--nofsroot", "--output=SOURCE", f"--target={directory}")
         found = self.inside(machine, "findmnt", *words, check=False).split()
         if not found or not found[0].startswith("/dev/mapper/"):
@@ -172,11 +172,11 @@ class HybridRoad(Road):
         return {key.strip(): value.strip() for key, _colon, value in lines}
 
     def put_marker(self, machine: str, text: str) -> None:
-        """Write something on the volume that only the same volume can show again."""
+        """Write a text to the volume, to identify the volume."""
         self.inside(machine, "sh", "-c", f"echo {text} > {KUBELET}/marker && sync {KUBELET}/marker")
 
     def marker(self, machine: str) -> str:
-        """Return what was written there."""
+        """Return the written text."""
         return self.inside(machine, "cat", f"{KUBELET}/marker").strip()
 
 
@@ -184,9 +184,9 @@ class HybridRoad(Road):
 def hybrid_road(
     *playbooks: str, of: str, instead: str, words: tuple[str, ...], disks: tuple[str, ...], plane: str = "cp-1"
 ) -> Iterator[HybridRoad]:
-    """Make the lab NAME:LOOPBACK, say of ``disks`` that these machines have one, take it through playbooks, remove it.
+    """Create the lab NAME:LOOPBACK, give these machines ``disks``, run playbooks on it, and remove it at the end.
 
-    A developer who has such a lab that has been through them names it in the variable `instead`: it is used and left.
+    Developer option: the variable `instead` names such a lab after these playbooks, which is used and kept.
     """
     if found := obstacles(virtual_machines=True):
         pytest.skip(found)
@@ -208,7 +208,7 @@ def hybrid_road(
 
 
 def put_disks_into_site(site: Path, machines: tuple[str, ...]) -> None:
-    """Write of machines that each keeps its state on a disk of its own, as an admin does with an editor."""
+    """Write to the site that each of the machines has a state disk, like an admin with an editor."""
     for machine in machines:
         settings = site / "host_vars" / machine / "state_disk.yml"
         settings.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ def put_disks_into_site(site: Path, machines: tuple[str, ...]) -> None:
 
 
 def assert_on_its_disk(road: HybridRoad, machine: str, *directories: str) -> None:
-    """Each directory, or that of the kubelet, is on an encrypted volume with integrity, which is on the named disk."""
+    """Each directory, by default the kubelet's, is on an encrypted volume with integrity on the named disk."""
     disk = road.inside(machine, "readlink", "--canonicalize", STATE_DISK).strip()
     for directory in directories or (KUBELET,):
         found = road.volume(machine, directory)
@@ -228,7 +228,7 @@ def assert_on_its_disk(road: HybridRoad, machine: str, *directories: str) -> Non
 
 
 def assert_locked_once(road: HybridRoad, machine: str) -> None:
-    """The register of the lock holds what systemd measured, in Debian 12 nothing, and one event of ours."""
+    """The PCR of the lock has the measurements of systemd (none in Debian 12) and one event of ours."""
     systemd = records_of(road.inside(machine, "cat", "/run/log/systemd/tpm2-measure.log", check=False))
     events = records_of(road.inside(machine, "cat", "/run/attested/nodelock.log"))
     value = bytes(32)
@@ -240,7 +240,7 @@ def assert_locked_once(road: HybridRoad, machine: str) -> None:
 
 
 def run_a_pod(road: HybridRoad, machine: str, name: str) -> str:
-    """Run a Pod on a machine; return which kernel it says that it runs on."""
+    """Run a Pod on a machine; return the kernel version in it."""
     container = {
         "name": "one",
         "image": "localhost/attested-tour:1",
@@ -261,12 +261,12 @@ def run_a_pod(road: HybridRoad, machine: str, name: str) -> str:
 
 
 def disk_condition(road: HybridRoad, machine: str) -> str:
-    """Return what the Node of a machine says of its state disk: True where sectors changed, empty for no word."""
+    """Return the Node's condition of its state disk: True after changed sectors, empty without condition."""
     path = '{.status.conditions[?(@.type=="StateDiskCorrupt")].status}'
     return road.kubectl("get", "node", machine, f"--output=jsonpath={path}")
 
 
 def row_of(told: str, machine: str) -> str:
-    """Return what the last table of a recovery says of a machine, behind its name and role; empty without a row."""
+    """Return a machine's row in the last table of a recovery, after name and role; empty without a row."""
     rows: list[str] = re.findall(rf"^\s*{machine}\s+(?:control-plane|worker)\s+(.*)$", told, re.MULTILINE)
     return rows[-1] if rows else ""

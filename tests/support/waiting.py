@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for what another process does; how long is no part of any test."""
+"""Wait for other processes; no test depends on the duration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def wait_for(done: Callable[[], bool], *, seconds: float = 300) -> None:
-    """Ask until the answer is yes; fails after ``seconds``, which is far more than it takes."""
+    """Poll until the result is true; fails after ``seconds``, far more than necessary."""
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, f"expected it within {seconds:g} s, it did not come"
