@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One lab from nothing to its end, shared by the tests of this directory; they run in the order of its life."""
+"""One lab from its creation to its removal, shared by the tests of this directory in the order of its life."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 USED_LAB = "ATTESTED_E2E_LAB"
-"""Of a developer: NAME:LOOPBACK of a lab that is up, to be used and left instead of a fresh one."""
+"""Developer option: NAME:LOOPBACK of a running lab, which is used and kept."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the order of a lab's life, whatever else is collected."""
+    """Keep the tests in the order of a lab's life, with any other tests."""
     for item in items:
         if Path(__file__).parent in Path(item.fspath).parents:
             item.add_marker(pytest.mark.slow)
@@ -31,19 +31,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def host_before() -> dict[str, Any]:
-    """What this host was like before the lab."""
+    """The state of this host before the lab."""
     return host_state(_lab())
 
 
 @pytest.fixture(scope="session")
 def labs_before() -> set[str]:
-    """Which other labs were up before the lab: the host's state counts only where there were none."""
+    """The labs that were up before this lab: the host's state is only compared without other labs."""
     return other_labs(_lab())
 
 
 @pytest.fixture(scope="session")
-def road(host_before: dict[str, Any], labs_before: set[str]) -> Iterator[Road]:  # looks first
-    """Machines that were prepared and enrolled, and of which nobody has made anything; or a lab with a cluster."""
+def road(host_before: dict[str, Any], labs_before: set[str]) -> Iterator[Road]:  # runs first
+    """Prepared and enrolled machines without a cluster; or an existing lab with a cluster."""
     if found := obstacles():
         pytest.skip(found)
     lab = _lab()

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.road import Road
 
 NOT_FOR_SERVING = "--field-selector=spec.signerName!=kubernetes.io/kubelet-serving"
-"""Kubelets ask for their serving certificates; no other request exists."""
+"""The CSRs of kubelets for serving certificates; no other CSR exists."""
 NODES = ("cp-1", "w-1", "w-2")
 
 SIGNS = ["/run/attested/tickets/*", "/run/attested/nodelock.log", "kubeadm", "/var/lib/kubelet/config.yaml"]
-"""A path or a process that is there before the lock, after it, and during kubeadm, in this order."""
+"""A path or a process before the lock, after it, and during kubeadm, in this order."""
 
-# Runs on a node. It starts the unit, and ends the bootstrapper and kubeadm as soon as the path is there or a process of
-# that name runs; it prints how many it killed.
+# Runs on a node. Starts the unit, and kills the bootstrapper and kubeadm as soon as the path or a process with that
+# name exists; prints the number of killed processes.
 KILLER = """
 import contextlib, os, pathlib, signal, subprocess, sys, time
 def processes():
@@ -86,7 +86,7 @@ KUBELET_READS_SECONDS = 420
 NIGHTLY = "ATTESTED_RANDOM_EXAMPLES"
 """Set by `make nightly` (tests/run.py)."""
 
-# Asks an address without any credential and prints the status of the answer.
+# Sends a request without credentials and prints the status of the answer.
 ASKER = """
 import ssl, sys, urllib.error, urllib.request
 context = ssl.create_default_context(cafile="/etc/kubernetes/pki/ca.crt")
@@ -98,7 +98,7 @@ except urllib.error.HTTPError as error:
 
 
 def test_a_prepared_machine_waits_and_says_for_what(road: Road) -> None:
-    """Before anybody has made a cluster."""
+    """The state before the cluster exists."""
     if os.environ.get(USED_LAB):
         pytest.skip("the lab that is used has a cluster")
     assert state_of(road, "cp-1") == "active"
@@ -107,7 +107,7 @@ def test_a_prepared_machine_waits_and_says_for_what(road: Road) -> None:
 
 
 def test_one_init_over_the_wire_makes_the_cluster(road: Road) -> None:
-    """The control plane proves itself to the admin on port 9000 and makes the cluster by itself."""
+    """The control plane shows evidence to the admin on port 9000 and initializes the cluster by itself."""
     if os.environ.get(USED_LAB):
         pytest.skip("the lab that is used has a cluster")
     assert "attested.kubernetes.init" in road.play("init").output
@@ -116,9 +116,9 @@ def test_one_init_over_the_wire_makes_the_cluster(road: Road) -> None:
 
 
 def test_the_workers_join_by_themselves(road: Road) -> None:
-    """They asked all the time; nobody runs anything on them, and port 9000 is there only as long as it is needed.
+    """Workers requested tickets all the time without a command on them; port 9000 is open only as long as needed.
 
-    The playbook writes into the site which disks the cluster assigned while nobody looked.
+    The playbook writes the assigned disk ids to the site.
     """
     for node in NODES:
         road.wait_until_ready(node, boot_id=road.boot_id(node))
@@ -131,7 +131,7 @@ def test_the_workers_join_by_themselves(road: Road) -> None:
 
 
 def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
-    """Must show 1: nodes, a Pod on each behind a Service, three refusals, and what must not exist."""
+    """Must show 1: nodes, a Pod on each behind a Service, three refusals, and absent objects."""
     said = road.play("lab_tour").output
     for code in ("TICKET_REFUSED", "PCR_MISMATCH", "IDENTITY_UNKNOWN"):
         assert code in said
@@ -165,7 +165,7 @@ def host_of(node: dict[str, Any]) -> str:
 
 
 def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
-    """Asked of the API server itself, not of our own module."""
+    """By the API server, not by our module."""
     assert road.kubectl("get", "csr", NOT_FOR_SERVING, "--output=name") == ""
     assert road.kubectl("get", "secrets", "-A", "--field-selector=type=bootstrap.kubernetes.io/token", "-o=name") == ""
     bindings = json.loads(road.kubectl("get", "clusterrolebindings", "--output=json"))["items"]
@@ -174,7 +174,7 @@ def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
 
 
 def test_nothing_is_left_for_a_stranger(road: Road) -> None:
-    """No cluster-info, no role that would show it, no answer without a certificate; and no kubeconfig of init's."""
+    """No cluster-info, no role for it, no answer without a certificate; and no kubeconfig of init."""
     for kind in ("configmaps", "roles", "rolebindings"):
         found = road.kubectl("get", kind, "--namespace=kube-public", "--output=name").split()
         assert not [name for name in found if "cluster-info" in name]
@@ -188,7 +188,7 @@ def test_nothing_is_left_for_a_stranger(road: Road) -> None:
 
 
 def test_a_node_does_not_make_its_object_anew(road: Road) -> None:
-    """With the kubelet's own credential, on the real API server; nothing is meant, and nothing is allowed."""
+    """With the kubelet's own credential on the real API server; all writes are dry runs, and denied."""
     config = "--kubeconfig=/etc/kubernetes/kubelet.conf"
     label = "node-role.kubernetes.io/control-plane-"
     assert road.inside("cp-1", "kubectl", config, "get", "node", "cp-1", "--output=name").strip() == "node/cp-1"
@@ -199,7 +199,7 @@ def test_a_node_does_not_make_its_object_anew(road: Road) -> None:
 
 
 def test_static_pods_are_named_by_digest(road: Road) -> None:
-    """What the kubelet reads, what it runs, and what the bundle has are the same."""
+    """Compares the kubelet's configuration, running images, and the bundle."""
     known = json.loads(road.inside("cp-1", "cat", "/etc/attested/images.json"))
     wanted = {one["component"]: f"{one['reference']}@{one['digest']}" for one in known}
     pods = json.loads(road.kubectl("get", "pods", "--namespace=kube-system", "--output=json"))["items"]
@@ -217,7 +217,7 @@ def test_static_pods_are_named_by_digest(road: Road) -> None:
 
 
 def test_secrets_are_closed_in_etcd(road: Road) -> None:
-    """Looked for in etcd's own files; a ConfigMap's value is found there, so the search can find."""
+    """Searches etcd's files; the value of a ConfigMap is found, which proves the search."""
     closed, open_ = (f"canary-{secrets.token_hex(16)}" for _each in range(2))
     for kind, name, value in (("secret", "generic", closed), ("configmap", "", open_)):
         words = [word for word in ("create", kind, name, "at-rest", f"--from-literal=value={value}") if word]
@@ -236,13 +236,13 @@ def test_secrets_are_closed_in_etcd(road: Road) -> None:
 
 @pytest.mark.parametrize("playbook", ["init", "node"])
 def test_a_second_run_changes_nothing(road: Road, playbook: str) -> None:
-    """What is as it should be is left as it is."""
+    """A second run changes nothing."""
     changes = road.play(playbook).changes()
     assert set(changes.values()) == {0}, changes
 
 
 def test_the_sites_add_ons_are_applied_and_custom_objects_stay(road: Road) -> None:
-    """A chart, a second run, and a chart without its definition, whose object comes back; over ssh, by real modules."""
+    """A chart, a second run, and a chart without its CRD, whose object is restored; over ssh, by real modules."""
     row = {"name": "widgets", "namespace": "widgets", "chart": "charts/one", "values": {"text": "of the site"}}
     text = charts.config_map("shown", "{{ .Values.text }}")
     charts.chart(road.site / "charts/one", charts.definition(), text)
@@ -268,7 +268,7 @@ def write_addons(road: Road, row: dict[str, object]) -> None:
 
 
 def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road, tmp_path: Path) -> None:
-    """The playbook verify challenges each node anew, and reports; a lock event too many or too few would fail it."""
+    """The playbook verify challenges each node again and reports; a wrong number of lock events would fail it."""
     road.play("verify", "-e", f"attested_report={tmp_path / 'fleet'}")
     for node in NODES:
         assert_one_lock_event(road, node)
@@ -280,13 +280,13 @@ def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road, t
 
 
 def test_a_worker_pushes_its_evidence_and_renews_by_itself(road: Road) -> None:
-    """Both timers wait for their time; what each of them starts is tried on its own."""
+    """Both timers are waiting; other tests run their services."""
     timers = ("attested-reattest.timer", "attested-renew.timer")
     assert road.inside("w-1", "systemctl", "is-active", *timers).split() == ["active", "active"]
 
 
 def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
-    """By the very unit of the timer, told to do it now: a new key, nothing pending, and the same kubelet, ready."""
+    """By the unit of the timer, started now: a new key, no pending CSR, and the same kubelet, ready."""
     before, kubelet = credential(road, "w-1"), main_pid(road, "w-1", "kubelet.service")
     drop_in = "/run/systemd/system/attested-renew.service.d/now.conf"
     now = "[Service]\nExecStart=\nExecStart=/opt/attested/venv/bin/attested-agent renew --now\n"
@@ -310,14 +310,14 @@ def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
 
 
 def test_before_its_time_a_renewal_asks_nobody(road: Road) -> None:
-    """What the timer does at most times, as an operator runs it."""
+    """The usual result of the timer, run by an operator."""
     before = credential(road, "w-2")
     road.inside("w-2", "/opt/attested/venv/bin/attested", "renew")
     assert credential(road, "w-2") == before
 
 
 def test_a_bootstrapper_killed_on_its_way_ends_joined(road: Road, counted: Callable[[str], None]) -> None:
-    """Kill -9 at two of the signs that it leaves, chosen by the commit, and of both services meanwhile."""
+    """SIGKILL at two of `SIGNS`, chosen by the commit, then to both services."""
     signs = drawn(SIGNS, count=2, seed=commit())
     counted(f"killed at {' and '.join(signs)}")
     road.inside("w-2", "systemctl", "disable", UNIT)
@@ -334,7 +334,7 @@ def test_a_bootstrapper_killed_on_its_way_ends_joined(road: Road, counted: Calla
 
 
 def test_the_kubelet_speaks_with_the_certificate_that_was_renewed(road: Road) -> None:
-    """The audit log of the API names each caller's certificate. The kubelet looks for a new one every five minutes."""
+    """The audit log has each caller's certificate. The kubelet reloads its certificate every five minutes."""
     if not os.environ.get(NIGHTLY):
         pytest.skip("the kubelet takes up to five minutes to look at its certificate: `make nightly` waits for it")
     wanted = f"X509SHA256={credential(road, 'w-1')['sha256']}"
@@ -347,7 +347,7 @@ def test_the_kubelet_speaks_with_the_certificate_that_was_renewed(road: Road) ->
 
 
 def test_after_a_reboot_of_all_everything_comes_back_alone(road: Road) -> None:
-    """TPMs reset, locks gone: the control plane opens its keys, workers fetch new tickets, nobody runs anything."""
+    """TPMs are reset, locks are gone: the control plane opens its keys, workers get new tickets, without a command."""
     boots = {node: road.reboot(node) for node in NODES}
     for node in NODES:
         road.wait_until_ready(node, boot_id=boots[node])
@@ -359,7 +359,7 @@ def test_after_a_reboot_of_all_everything_comes_back_alone(road: Road) -> None:
 
 
 def test_a_killed_bootstrapper_goes_on(road: Road) -> None:
-    """Kill -9 while it waits for a join service that is away; systemd starts it again, and then it joins."""
+    """SIGKILL while it waits for a stopped join service; systemd restarts it, and then it joins."""
     road.inside("cp-1", "systemctl", "stop", "attested-join-service")
     boot = road.reboot("w-1")
     wait_for(lambda: state_of(road, "w-1") == "active")
@@ -370,7 +370,7 @@ def test_a_killed_bootstrapper_goes_on(road: Road) -> None:
 
 
 def test_a_worker_joins_through_three_faults(road: Road, counted: Callable[[str], None]) -> None:
-    """A slice of the matrix (tests/system/matrix): each fault once, in one join, before steps that the commit draws."""
+    """A slice of the matrix (tests/system/matrix): each fault once, in one join, before steps chosen by the commit."""
     orders = slice_of_the_matrix(commit())
     counted(f"slice of the matrix: {', '.join(map(str, orders))}")
     put_faults_into(road, "w-1")
@@ -382,7 +382,7 @@ def test_a_worker_joins_through_three_faults(road: Road, counted: Callable[[str]
 
 
 def test_a_cluster_that_was_reset_is_made_again(road: Road) -> None:
-    """From the same site and with the same machines, the control plane first: workers ask for a cluster at once."""
+    """From the same site and machines, the control plane first: workers request tickets at once."""
     before = cluster_id(road)
     for node in NODES:
         road.play("reset", "-e", f"confirm={node}")
@@ -394,7 +394,7 @@ def test_a_cluster_that_was_reset_is_made_again(road: Road) -> None:
 
 
 def test_the_network_and_the_labels_that_a_site_chose_are_applied_once(road: Road, tmp_path: Path) -> None:
-    """The playbook node applies `attested_cni_manifest`, here a mere ConfigMap, and `attested_node_labels`."""
+    """The playbook node applies `attested_cni_manifest`, here only a ConfigMap, and `attested_node_labels`."""
     manifest = tmp_path / "network.yml"
     name = {"name": "chosen-network", "namespace": "kube-system"}
     manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {"a": "b"}}))
@@ -419,7 +419,7 @@ def test_an_upgrade_is_completed_after_a_fault(road: Road, counted: Callable[[st
 
 
 def credential(road: Road, node: str) -> dict[str, str]:
-    """Return what is to be known of the certificate that a kubelet has, read by nothing of ours."""
+    """Return the facts of a kubelet's certificate, parsed without our code."""
     said = road.inside(node, "/opt/attested/venv/bin/python", "-c", READER)
     return dict(json.loads(said))
 
@@ -435,11 +435,11 @@ def main_pid(road: Road, node: str, unit: str) -> str:
 
 
 def cluster_id(road: Road) -> str:
-    """Return what the site and its cluster are known by."""
+    """Return the identifiers of the site and its cluster."""
     return str(yaml.safe_load((road.site / "cluster.yml").read_text())["cluster_id"])
 
 
 def count_in_etcd(road: Road, text: str) -> int:
-    """Return in how many of etcd's files the text is."""
+    """Return the number of etcd's files with the text."""
     found = road.inside("cp-1", "grep", "-rlaF", "--", text, "/var/lib/etcd/member", check=False)
     return len(found.splitlines())

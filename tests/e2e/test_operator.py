@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An operator's walk: a machine that nobody knows, a firmware update, a new mainboard, a revocation. See docs/walk.md.
+"""The operator scenarios: an unknown machine, a firmware update, a new mainboard, a revocation. See docs/walk.md.
 
-Each test goes on where the one before it ended, in the cluster of this directory; the fleet ends with other firmware.
+Each test continues after the previous one in the cluster of this directory; the fleet ends with other firmware.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ADMIN = "--kubeconfig=/etc/kubernetes/admin.conf"
 
 
 def test_an_unknown_machine_waits_is_approved_with_kubectl_and_joins(road: Road) -> None:
-    """It is seen in `kubectl get attested`, gets nothing before the admin's word, and its name by it."""
+    """It is listed by `kubectl get attested`, gets no ticket before approval, and its name with the approval."""
     set_in_site(road, "attested_unknown_machines", "queue")
     road.play("init", "-e", "over_ssh=true")
     unpack(road)
@@ -50,7 +50,7 @@ def test_an_unknown_machine_waits_is_approved_with_kubectl_and_joins(road: Road)
 
 
 def test_a_firmware_update_is_refused_with_the_very_event(road: Road) -> None:
-    """Register, event by number and type, both texts, the nearest profile; told to the admin, who ran the playbook."""
+    """Register, event by number and type, both texts, the nearest profile; shown to the admin by the playbook."""
     road.play("lab_machine", "-e", f"machine={NEW}", "-e", FIRMWARE)
     run = refused(road, NEW)
     assert "EV_S_CRTM_VERSION" in run.output
@@ -61,7 +61,7 @@ def test_a_firmware_update_is_refused_with_the_very_event(road: Road) -> None:
 
 
 def test_its_profile_is_learned_and_staged_and_the_machine_joins(road: Road) -> None:
-    """Beside the old one, which the others still need."""
+    """The new profile is added; the other machines still need the old one."""
     road.play("enroll", f"--limit={NEW}", "-e", f"profile={NEW_PROFILE}")
     set_in_site(road, "attested_profiles", f"[{OLD_PROFILE}, {NEW_PROFILE}]")
     road.play("policy")
@@ -69,7 +69,7 @@ def test_its_profile_is_learned_and_staged_and_the_machine_joins(road: Road) -> 
 
 
 def test_the_old_profile_is_retired_once_no_machine_needs_it(road: Road) -> None:
-    """Before that, policy names the machines that would fail and applies nothing; after it the whole fleet verifies."""
+    """Before the update, policy lists the machines that would fail and changes nothing; afterwards all nodes verify."""
     alone = json.dumps({"attested_profiles": [NEW_PROFILE]})
     early = road.finish("policy", road.start("policy", "-e", alone))
     assert early.returncode != 0
@@ -88,7 +88,7 @@ def test_the_old_profile_is_retired_once_no_machine_needs_it(road: Road) -> None
 
 
 def test_a_machine_with_a_new_mainboard_takes_its_place_and_keeps_its_disk(road: Road) -> None:
-    """Until the admin says so it is somebody who pretends; then the old one is revoked for good."""
+    """It is refused until the admin replaces the machine; then the old identity is revoked."""
     before = live(road, NEW)
     road.play("lab_machine", "-e", f"machine={NEW}", "-e", FIRMWARE, "-e", "mainboard=new")
     refused(road, NEW)
@@ -103,7 +103,7 @@ def test_a_machine_with_a_new_mainboard_takes_its_place_and_keeps_its_disk(road:
 
 
 def test_a_revoked_machine_is_drained_writes_nothing_and_never_comes_back(road: Road) -> None:
-    """Its certificate still holds, but its user's writes are denied; its Node is gone and cannot be made again."""
+    """Its certificate is still valid, but writes of its user are denied; its Node is deleted and cannot be created."""
     machine = live(road, NEW)["metadata"]["name"]
     there = json.dumps({"spec": {"nodeSelector": {"kubernetes.io/hostname": NEW}}})
     road.kubectl("run", "walker", "--image=localhost/attested-tour:1", f"--overrides={there}")
@@ -121,7 +121,7 @@ def test_a_revoked_machine_is_drained_writes_nothing_and_never_comes_back(road: 
 
 
 def set_in_site(road: Road, name: str, value: str) -> None:
-    """Change one line of the site's settings, as an admin does with an editor."""
+    """Change one line of the site's settings, like an admin with an editor."""
     settings = road.site / "group_vars" / "nodes" / "cluster.yml"
     changed, count = re.subn(rf"^{name}:.*$", f"{name}: {value}", settings.read_text(), flags=re.MULTILINE)
     assert count == 1
@@ -129,9 +129,9 @@ def set_in_site(road: Road, name: str, value: str) -> None:
 
 
 def unpack(road: Road) -> None:
-    """Put one more machine into the rack and into the inventory; it prepares itself, as its user data says.
+    """Add a machine to the inventory; it prepares itself with its user data.
 
-    cloud-init is not in the lab's image: the test writes the files and runs the commands of the user data.
+    The lab's image has no cloud-init: the test writes the files and runs the commands of the user data.
     """
     road.play("lab_machine", "-e", f"machine={NEW}")
     hosts = road.site / "hosts.yml"
@@ -158,7 +158,7 @@ def unpack(road: Road) -> None:
 
 
 def update_the_fleet(road: Road) -> None:
-    """Reboot every machine with the other firmware; a control plane gets its keys again by init, a worker asks."""
+    """Reboot all machines with the other firmware; a control plane gets its keys by init, a worker by a ticket."""
     for worker in FLEET[1:]:
         road.play("lab_machine", "-e", f"machine={worker}", "-e", FIRMWARE)
     road.play("lab_machine", "-e", "machine=cp-1", "-e", FIRMWARE, "-e", "restart=false")
@@ -173,7 +173,7 @@ def update_the_fleet(road: Road) -> None:
 
 
 def refused(road: Road, machine: str) -> Run:
-    """Wait until the machine has asked for a ticket and heard no more than that it was refused; `node` says why."""
+    """Wait until the machine got only a refusal for its ticket request; `node` shows the reason."""
     wait_for(lambda: "TICKET_REFUSED" in road.inside(machine, "attested", "status", check=False), seconds=300)
     run = road.finish("node", road.start("node", f"--limit={machine}", "-e", "attested_wait_seconds=1"))
     assert run.returncode != 0
@@ -191,7 +191,7 @@ def join(road: Road) -> dict[str, Any]:
 
 
 def retire(road: Road, profile: str) -> None:
-    """Say in the site that a profile accepts nobody any more."""
+    """Retire a profile in the site, so that it accepts no machine."""
     program = Path(sys.executable).parent / "ansible"
     words = f"site={road.site} name={profile} state=retired"
     argv = [program, "localhost", "-m", "attested.kubernetes.measurement_profile", "-a", words]
@@ -205,18 +205,18 @@ def objects(road: Road, kind: str) -> list[dict[str, Any]]:
 
 
 def identities_of(road: Road, node: str) -> list[dict[str, Any]]:
-    """Return every identity that is, or was, the node."""
+    """Return all present and past identities of the node."""
     return [one for one in objects(road, "nodeidentities") if one["spec"]["nodeName"] == node]
 
 
 def live(road: Road, node: str) -> dict[str, Any]:
-    """Return the identity that is the node now."""
+    """Return the present identity of the node."""
     (found,) = [one for one in identities_of(road, node) if one["spec"]["admission"] == "Approved"]
     return found
 
 
 def refusal(road: Road, code: str, *, machine: str = "") -> str:
-    """Return what the cluster says of a refusal with this code; it is written a moment after the answer."""
+    """Return the cluster's record of a refusal with this code; it is written shortly after the answer."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for seen in (one["status"] for one in objects(road, "joinattempts")):
@@ -227,7 +227,7 @@ def refusal(road: Road, code: str, *, machine: str = "") -> str:
 
 
 def denied(road: Road, *words: str, given: dict[str, Any]) -> str:
-    """Run kubectl on the new machine with its kubelet's own credential; return what the API server answered."""
+    """Run kubectl on the new machine with its kubelet's credential; return the answer of the API server."""
     unpacked = "gunzip -c /srv/bundles/kubernetes/programs/kubectl-*.gz > /tmp/kubectl && chmod +x /tmp/kubectl"
     asked = f"/tmp/kubectl --kubeconfig=/etc/kubernetes/kubelet.conf {' '.join(words)} --filename=- 2>&1"
     return road.inside(NEW, "sh", "-c", f"{unpacked}; {asked}", given=json.dumps(given).encode(), check=False)

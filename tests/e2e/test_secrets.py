@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Must show 4: no secret is where it should not be, after everything that a lab does, at the highest verbosity."""
+"""Must show 4: no secret is in a wrong place after all operations of a lab, at the highest verbosity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NODES = ("cp-1", "w-1", "w-2")
 PKI = "/etc/kubernetes/pki"
 ENCRYPTION = "/etc/kubernetes/attested/encryption.yaml"
 
-# Where a secret may be, and why. A pattern of fnmatch for each needle; anywhere else is a leak.
+# The allowed places of secrets, with reasons. An fnmatch pattern for each needle; all other places are leaks.
 PROPER = {
     "master secret": {"/run/attested/key-service/*": "opened keys of a control plane, root-only memory"},
     "join CA key": {"/run/attested/key-service/*": "opened keys of a control plane, root-only memory"},
@@ -47,13 +47,13 @@ PROPER = {
     },
 }
 
-# Images and layers are the bundle's, unpacked: programs, no state of this cluster.
+# Images and layers are from the bundle: programs, not state of this cluster.
 SKIPPED = ["/srv/bundles", "/var/lib/containerd/io.containerd"]
 
 
 @pytest.fixture(scope="module")
 def needles(road: Road) -> dict[str, list[bytes]]:
-    """Every secret of the cluster in all its spellings."""
+    """All secrets of the cluster in all encodings."""
     vault = Path(sys.executable).parent / "ansible-vault"
     password = f"--vault-password-file={road.lab.directory / 'vault-password'}"
 
@@ -85,7 +85,7 @@ def needles(road: Road) -> dict[str, list[bytes]]:
 
 
 def test_the_scan_finds_what_is_planted(road: Road, tmp_path: Path) -> None:
-    """A scan that finds nothing proves something only if it can find: one planted in each channel."""
+    """Proves that the scan finds leaks: one secret is planted in each channel."""
     planted = f"planted-{secrets.token_hex(16)}"
     playbook = tmp_path / "plant.yml"
     playbook.write_text(
@@ -107,19 +107,19 @@ def test_the_scan_finds_what_is_planted(road: Road, tmp_path: Path) -> None:
 
 
 def test_no_log_or_result_of_a_playbook_has_a_secret(road: Road, needles: dict[str, list[bytes]]) -> None:
-    """Everything that was printed at -vvvv, results of modules among it."""
+    """All output at -vvvv, including results of modules."""
     assert any("changed: [" in run.output for run in road.runs)
     assert leaks_in_output(road, needles) == []
 
 
 def leaks_in_output(road: Road, needles: dict[str, list[bytes]]) -> list[tuple[str, str]]:
-    """Return which needle which playbook printed."""
+    """Return the needles in the output by playbook."""
     printed = [(run.name, run.output.encode()) for run in road.runs]
     return [(name, run) for run, output in printed for name, many in needles.items() if has(output, many)]
 
 
 def test_no_argv_or_environment_had_a_secret(road: Road, needles: dict[str, list[bytes]]) -> None:
-    """Of any process of this host or a machine, for as long as the lab was there."""
+    """Of all processes of this host and its machines, during the whole lab."""
     seen = road.watch.seen()
     assert {channel for channel, _data in seen} == {"argv", "environment"}
     leaks = [(name, channel, data[:200]) for name, many in needles.items() for channel, data in seen if has(data, many)]
@@ -137,7 +137,7 @@ def test_no_secret_is_outside_its_proper_places(road: Road, needles: dict[str, l
 
 
 def test_no_secret_lies_on_the_machine_of_the_admin(road: Road, needles: dict[str, list[bytes]]) -> None:
-    """The site's secrets are Ansible-Vault files; nothing else of them is left in the directories that were used."""
+    """The site's secrets are Ansible-Vault files; the used directories have no other copy."""
     leaks = [
         (name, str(path))
         for folder in (road.site, road.lab.directory / "ssh", Path.home() / ".ansible")
@@ -149,26 +149,26 @@ def test_no_secret_lies_on_the_machine_of_the_admin(road: Road, needles: dict[st
 
 
 def key_at_rest(road: Road) -> bytes:
-    """Return the one key in the file of the API server."""
+    """Return the only key in the file of the API server."""
     (entry,) = json.loads(road.inside("cp-1", "cat", ENCRYPTION))["resources"]
     (key,) = entry["providers"][0]["secretbox"]["keys"]
     return base64.b64decode(key["secret"])
 
 
 def has(data: bytes, many: list[bytes]) -> bool:
-    """Say whether any spelling is in the data."""
+    """Return whether the data contain any encoding."""
     return any(one in data for one in many)
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """Return the regular files below a directory, whatever other runs of Ansible take away meanwhile."""
-    for directory, _directories, names in os.walk(folder):  # Path.rglob ends at a directory that is gone
+    """Return the regular files below a directory; other runs of Ansible may remove some meanwhile."""
+    for directory, _directories, names in os.walk(folder):  # Path.rglob ends at a removed directory
         paths = (Path(directory, name) for name in names)
         yield from (path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def content_of(path: Path) -> bytes:
-    """Return what a file holds; nothing once it is gone."""
+    """Return the content of a file, empty if it is gone."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def content_of(path: Path) -> bytes:
 
 
 def is_proper(found: dict[str, str], node: str) -> bool:
-    """Say whether a needle may be at that place of that node."""
+    """Return whether a needle is allowed at that place of that node."""
     places = PROPER.get(found["needle"], {})
     foreign = found["needle"].startswith("kubelet key of ") and found["needle"] != f"kubelet key of {node}"
     return found["channel"] == "file" and not foreign and any(Path(found["place"]).match(one) for one in places)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What others than the admin may do in the cluster: tenants, root of a worker, and strangers at its ports."""
+"""The permissions of others than the admin in the cluster: tenants, root of a worker, and strangers at its ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_nothing_that_a_tenant_or_root_of_a_worker_tries_is_let_in(road: Road) -
 
 @pytest.mark.parametrize("node", ["cp-1", "w-1"])
 def test_what_answers_strangers_is_in_the_list_of_ports(road: Road, node: str) -> None:
-    """Every socket that listens on an address of the node, as ss says it."""
+    """All sockets that listen on an address of the node, as listed by ss."""
     rows = (ROOT / "docs" / "ports.md").read_text().splitlines()
     listed = {
         port
