@@ -86,7 +86,7 @@ class AdminSite:
         return answer
 
     def kubeconfig(self, user: str = SITE_ADMIN) -> dict[str, Any]:
-        """Return what the site holds of an admin."""
+        """Return an admin's kubeconfig in the site."""
         body: dict[str, Any] = yaml.safe_load(self.vault.decrypt(self.site.kubeconfig_of(user).read_bytes()))
         return body
 
@@ -100,9 +100,9 @@ class AdminSite:
         return x509.load_pem_x509_certificate(base64.b64decode(credential["client-certificate-data"]))
 
     def canaries(self, user: str = SITE_ADMIN) -> list[bytes]:
-        """Return every spelling of an admin's private key."""
+        """Return all encodings of an admin's private key."""
         return spellings_of_pem(self.key(user))
 
     def files(self) -> dict[str, bytes]:
-        """Return what is in .secrets/."""
+        """Return the files in .secrets/ by name."""
         return {path.name: path.read_bytes() for path in sorted(self.site.secrets.iterdir())}

@@ -39,7 +39,7 @@ class Ahead(Generic[Case]):
         self._pool.shutdown(cancel_futures=True)
 
     def wait_for(self, case: Case) -> None:
-        """Return when ``case`` has ended well; raises what it raised."""
+        """Wait for the end of ``case``; raises its error."""
         self._cases[case].result()
 
     def _one(self, case: Case) -> None:

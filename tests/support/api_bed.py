@@ -41,14 +41,14 @@ _STOP_SECONDS = 60
 
 
 def binaries() -> Path:
-    """Return the directory that holds etcd, kube-apiserver and kubectl once the bundle was built."""
+    """Return the directory of etcd, kube-apiserver and kubectl after a bundle build."""
     cache = os.environ.get("ATTESTED_CACHE")
     root = Path(cache) if cache else Path.home() / ".cache" / "attested-kubernetes"
     return root / "bin" / KUBERNETES_VERSION
 
 
 def why_not() -> str | None:
-    """Return why no bed can be started here, or None."""
+    """Return why no bed can start here, or None."""
     missing = [name for name in ("etcd", "kube-apiserver", "kubectl") if not (binaries() / name).is_file()]
     if missing:
         return f"no {', '.join(missing)} in {binaries()}: build the bundle first (playbook bundle)"
@@ -114,7 +114,7 @@ class Authority:
 
 
 def certificate_builder(subject: x509.Name, issuer: x509.Name, key: Any) -> x509.CertificateBuilder:
-    """Return a certificate for two days that still wants its extensions and its signature."""
+    """Return a builder of a two-day certificate without extensions and signature."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -348,5 +348,5 @@ def _wait_ready(bed: ApiBed, server: str = "") -> None:
 
 
 def last_words(log: Path) -> str:
-    """Return the end of a log, its newest line first, since reports of a failed test keep the beginning."""
+    """Return the end of a log, newest line first, because reports of failed tests keep only the start."""
     return "\n".join(reversed(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]))

@@ -65,7 +65,7 @@ QUICK = Limits(rejection_floor_seconds=0.05, newcomers_per_second=1000, newcomer
 
 
 def honest_evidence(user_data: bytes, nonce: bytes) -> bytes:
-    """Return what `HashValidator` accepts."""
+    """Return the evidence that `HashValidator` accepts."""
     return hashlib.sha256(b"evidence" + user_data + nonce).digest()
 
 
@@ -122,14 +122,14 @@ def signing_request(key: ec.EllipticCurvePrivateKey) -> bytes:
 def service_credentials(
     ca: JoinCa, *, cluster_id: bytes = CLUSTER_ID, now: datetime | None = None
 ) -> ServerCredentials:
-    """Return what the key service hands to a join service at ``now``."""
+    """Return the credentials of the key service for a join service at ``now``."""
     key = ec.generate_private_key(ec.SECP256R1())
     chain = sign_server_certificate(signing_request(key), ca=ca, cluster_id=cluster_id, now=now or datetime.now(UTC))
     return ServerCredentials.checked(tuple(x509.load_pem_x509_certificates(chain)), key)
 
 
 def expired_credentials(ca: JoinCa) -> ServerCredentials:
-    """Return credentials that nobody has renewed for three days."""
+    """Return credentials that were not renewed for three days."""
     return service_credentials(ca, now=datetime.now(UTC) - timedelta(days=3))
 
 
@@ -150,7 +150,7 @@ class Bed:
     written: io.StringIO
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the service's log, one entry a call."""
+        """Return the service's log, one entry per call."""
         return [json.loads(line) for line in self.written.getvalue().splitlines()]
 
     @property

@@ -108,7 +108,7 @@ def before(owner: type, method: str, point_of: Callable[..., str], *, place: Pat
 
 
 def default(owner: type, name: str, value: float) -> None:
-    """Let ``owner`` be made with another ``value`` of a keyword that nobody gives."""
+    """Replace the default ``value`` of a keyword argument of ``owner``."""
     owner.__init__.__kwdefaults__[name] = value  # type: ignore[misc]
 
 

@@ -95,7 +95,7 @@ class BedPlane:
         return self.paths.kubernetes / "pki"
 
     def command(self, component: str, others: Mapping[str, str]) -> list[str]:
-        """Return what its manifest says of a component, with ``others`` in the place of what it says."""
+        """Return the arguments of a component in its manifest, overridden by ``others``."""
         manifest = yaml.safe_load((self.paths.kubernetes / f"manifests/{component}.yaml").read_bytes())
         words = manifest["spec"]["containers"][0]["command"][1:]
         said = dict(word[2:].partition("=")[::2] for word in words)
@@ -155,7 +155,7 @@ class AuthorityBed:
         return False
 
     def log(self, plane: BedPlane, component: str) -> str:
-        """Return the end of what a component wrote."""
+        """Return the end of a component's output."""
         return last_words(self.directory / f"{plane.name}-{component}.log")
 
     def stop(self) -> None:
@@ -220,11 +220,11 @@ class Client:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def ask(self, port: int, method: str, path: str, body: bytes | None = None) -> int:
-        """Return the status of the answer, 0 where the handshake was refused; raises `OSError` where nobody listens."""
+        """Return the status, 0 for a refused handshake; raises `OSError` without a listener."""
         return self.tell(port, method, path, body)[0]
 
     def tell(self, port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Return status and body of the answer, 0 where the handshake was refused, by either side."""
+        """Return status and body, 0 if either side refused the handshake."""
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=_TIMEOUT_SECONDS, context=self._context())
         try:
             connection.request(method, path, body=body, headers={"Content-Type": "application/json", **self.headers})
@@ -243,12 +243,12 @@ class Client:
 
 
 def etcd_client(plane: BedPlane) -> Client:
-    """Return who asks etcd as the probe of a control plane does."""
+    """Return a client that queries etcd like the probe of a control plane."""
     return Client(believes=plane.pki / "etcd/ca.crt", certificate=plane.pki / "etcd/healthcheck-client")
 
 
 def admin_of(plane: BedPlane) -> Client:
-    """Return who has the admin's kubeconfig of a control plane as it is now, certificate and CAs both out of it."""
+    """Return a client with the present admin kubeconfig of a control plane, its certificate and its CAs."""
     config = yaml.safe_load(plane.paths.admin_config.read_bytes())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     stem = plane.root / f"admin-now-{threading.get_ident()}"
@@ -295,7 +295,7 @@ class BedKubelet:
         paths.kubelet_config.write_bytes(config)
 
     def client(self) -> Client:
-        """Return the kubelet as client of an API server, believing whom its kubeconfig names."""
+        """Return the kubelet as client of an API server, with the CAs of its kubeconfig."""
         believes = self.root / "believes.crt"
         believes.write_bytes(authorities_of(self.paths.kubelet_config.read_bytes()))
         stem = self.root / "shown"
@@ -338,7 +338,7 @@ class PatientMembers:
         self._members = members
 
     def require_healthy(self) -> None:
-        """Return once all are well; fails where that never comes."""
+        """Wait until all are healthy; fails after a timeout."""
         wait_for(self._are_healthy, seconds=_READY_SECONDS)
 
     def _are_healthy(self) -> bool:
@@ -389,7 +389,7 @@ class AuthorityRotation:
             self.of(plane).trust(plan.bundles[name], known)
 
     def known(self) -> dict[str, bytes]:
-        """Return every public half that any control plane has."""
+        """Return all public keys of all control planes."""
         return {name: pem for plane in self.bed.planes.values() for name, pem in plane.files.known().items()}
 
     def of(self, plane: BedPlane) -> PlaneRotation:

@@ -95,7 +95,7 @@ def lose(port: int, *, percent: int) -> None:
 
 
 def lost() -> int:
-    """Return how many packets were dropped."""
+    """Return the number of dropped packets."""
     listed = subprocess.run(["nft", "--json", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
     rules = [one["rule"]["expr"] for one in json.loads(listed)["nftables"] if "rule" in one]
     return sum(part["counter"]["packets"] for rule in rules for part in rule if "counter" in part)

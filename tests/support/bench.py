@@ -63,7 +63,7 @@ class Record:
     def of(
         cls, benchmarks: Mapping[str, tuple[Figure, ...]], *, speed: Sequence[Figure], load: Sequence[float]
     ) -> Record:
-        """Return the record of a run that ends now, on what is checked out."""
+        """Return the record of a run that ends now, for the present commit."""
         return cls(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=commit(),
@@ -75,7 +75,7 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """Return the record of a file that `write` made."""
+        """Return the record in a file of `write`."""
         body = json.loads(path.read_text(encoding="utf-8"))
         return cls(
             date=body["date"],
@@ -125,7 +125,7 @@ class Peak:
 
     @property
     def bytes(self) -> int:
-        """Return the highest that it held since then."""
+        """Return the peak in bytes since then."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines()
         (line,) = (one for one in status if one.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
@@ -144,7 +144,7 @@ def _short(value: float) -> str:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Return the figures as text in columns."""
+    """Return the results as text in columns."""
     rows = [("what", "measured", "budget", "ratio", "baseline of the same run"), *(one.row() for one in figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -49,7 +49,7 @@ def judged(name: str) -> Judged:
 
 
 def learned(name: str, preset: Preset = Preset.AUTO) -> MeasurementProfile:
-    """Return the profile named after the boot that it is learned from."""
+    """Return a profile learned from the boot and named after it."""
     boot = judged(name)
     return learn_preset(name, preset, pcrs=boot.pcrs, events=boot.events, facts=boot.facts, label=name)
 

@@ -66,7 +66,7 @@ def boot_lab(
 
 
 def state_of(road: Road, machine: str, unit: str) -> str:
-    """Return what systemd says of a unit."""
+    """Return the state of a unit by systemctl."""
     return road.inside(machine, "systemctl", "is-active", unit, check=False).strip()
 
 

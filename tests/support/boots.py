@@ -50,7 +50,7 @@ class Document:
 
 
 def documents() -> list[Document]:
-    """Return every quote of the corpus."""
+    """Return all quotes of the corpus."""
     return [
         Document(
             name=f"{path.parent.parent.name} {key}",
@@ -65,7 +65,7 @@ def documents() -> list[Document]:
 
 
 def facts(name: str) -> str:
-    """Return what was written down when the boot was recorded: versions, and the hashes of everything that went in."""
+    """Return the notes of the recording: versions, and the hashes of all inputs."""
     return (BOOTS / name / "boot.txt").read_text(encoding="utf-8")
 
 

@@ -54,18 +54,18 @@ MEMBER = [f"join:{one.name}" for one in _steps(takes_keys=True)] + [
 
 
 def commit() -> str:
-    """Return what is checked out."""
+    """Return the present commit."""
     return subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
 def drawn(among: list[str], *, count: int, seed: str) -> list[str]:
-    """Return ``count`` of ``among``, in their order, as ``seed`` draws them."""
+    """Return ``count`` of ``among`` in order, chosen by ``seed``."""
     chosen = sorted(among, key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())[:count]
     return [one for one in among if one in chosen]
 
 
 def shuffled(among: list[str], *, seed: str) -> list[str]:
-    """Return all of ``among`` in an order that ``seed`` draws."""
+    """Return ``among`` shuffled by ``seed``."""
     return sorted(among, key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())

@@ -55,7 +55,7 @@ class Pipe:
         return result
 
     def wait_for(self, method: str, session: str) -> dict[str, Any]:
-        """Return the next event of that name, which may have come already."""
+        """Return the next event with that name, which may be stored already."""
         while True:
             for event in self.events:
                 if (event["method"], event.get("sessionId")) == (method, session):
@@ -101,7 +101,7 @@ class Tab:
         return result["result"].get("value")
 
     def of_kind(self, method: str) -> list[dict[str, Any]]:
-        """Return what events of that name said since the page was opened."""
+        """Return the parameters of all events with that name since the page was opened."""
         self.evaluate("0")  # events arrive before the result
         found = self.pipe.events
         return [one["params"] for one in found if (one["method"], one.get("sessionId")) == (method, self.session)]
@@ -149,11 +149,11 @@ class Tab:
         self.call("Input.insertText", text=text)
 
     def picture(self) -> bytes:
-        """Return what the window shows, as PNG."""
+        """Return a screenshot of the window as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def printed(self) -> bytes:
-        """Return the page as it is printed, as PDF."""
+        """Return the printed page as PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
 
@@ -164,7 +164,7 @@ class Browser:
         self.pipe = pipe
 
     def tab(self, *, scripts: bool = True) -> Tab:
-        """Return a new page, in which scripts run or not."""
+        """Return a new page, with or without scripts."""
         target = self.pipe.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.pipe.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self.pipe, session, target)

@@ -77,7 +77,7 @@ def variables() -> str:
 
 
 def _site_row(name: str) -> str:
-    """Return one line of a variable that a user sets."""
+    """Return the row of a user's variable."""
     found = variable(name)
     words = found.words
     readers = " ".join(f"`{one}`" for one in found.readers) or "-"
@@ -96,7 +96,7 @@ def _site_default(found: Variable) -> str:
 
 
 def logs() -> str:
-    """Return the page of what services write into the journal, from the schema of its lines."""
+    """Return the page of the log lines of services, from their schema."""
     schema = log_schema()
     rows = [
         "# Log lines",
@@ -216,7 +216,7 @@ PAGES = {
 
 
 def stale() -> list[str]:
-    """Return the pages that are not what the code says."""
+    """Return the pages that are out of date."""
     return [
         name
         for name, render in PAGES.items()

@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.05
 
 
 def spellings(secret: bytes) -> list[bytes]:
-    """Return a raw secret as it is, in hex, and in base64 at each of the three alignments."""
+    """Return a raw secret as bytes, in hex, and in base64 at each of the three alignments."""
     aligned = [base64.b64encode(b"\0" * shift + secret)[4 * (shift > 0) : -4] for shift in range(3)]
     return [secret, secret.hex().encode(), secret.hex().upper().encode(), *aligned]
 
@@ -53,7 +53,7 @@ def spellings_of_pem(text: bytes) -> list[bytes]:
 
 
 def _scalar(key: object) -> bytes:
-    """Return the secret number of a key on an elliptic curve, which is a small part of its DER; nothing of others."""
+    """Return the secret number of an elliptic-curve key, which is a part of its DER; nothing for other keys."""
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return key.private_numbers().private_value.to_bytes((key.key_size + 7) // 8)
     return b""
@@ -79,7 +79,7 @@ class ProcessWatch:
         self._thread.join()
 
     def seen(self) -> list[tuple[str, bytes]]:
-        """Return channel and bytes of everything that was seen up to now."""
+        """Return channel and bytes of everything seen so far."""
         return list(self._seen)
 
     def _watch(self) -> None:

@@ -31,7 +31,7 @@ _SCHEMA = {
 
 
 def definition(plural: str = "widgets") -> dict[str, Any]:
-    """Return a definition with one version and a status of its own."""
+    """Return a CRD with one version and a status subresource."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -59,7 +59,7 @@ def config_map(name: str, text: str) -> dict[str, Any]:
 
 
 def never_ready() -> dict[str, Any]:
-    """Return a Deployment whose Pods nobody starts."""
+    """Return a Deployment whose Pods never start."""
     labels = {"app": "never"}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "never", "image": "example.com/never"}]}}
     spec = {"selector": {"matchLabels": labels}, "template": pod}
@@ -67,7 +67,7 @@ def never_ready() -> dict[str, Any]:
 
 
 def delete_hook() -> dict[str, Any]:
-    """Return a Job before the deletion of its release; no controller runs it here."""
+    """Return a pre-delete hook Job; no controller runs it here."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "hook", "image": "example.com/hook"}]}
     metadata = {"name": "hook", "annotations": {"helm.sh/hook": "pre-delete"}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod}}}
@@ -87,7 +87,7 @@ def chart(directory: Path, *templates: Mapping[str, Any], version: str = "1.0.0"
 
 
 def archive(directory: Path) -> bytes:
-    """Return a chart as `helm package` makes it."""
+    """Return a chart in the form of `helm package`."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as packed:
         packed.add(directory, arcname="widgets")

@@ -56,7 +56,7 @@ class ClusterCa:
         return issue_admin_certificate(request, paths=self._paths, clock=self._clock, hours=hours)
 
     def body(self, request: bytes, *, hours: int = 24) -> dict[str, Any]:
-        """Return the kubeconfig that a machine gives, as data."""
+        """Return the kubeconfig of a machine as data."""
         cluster = {"server": "https://10.0.0.11:6443", "certificate-authority-data": text(self.certificate)}
         return {
             "apiVersion": "v1",
@@ -68,7 +68,7 @@ class ClusterCa:
         }
 
     def kubeconfig(self, request: bytes, *, hours: int = 24) -> bytes:
-        """Return the kubeconfig that a machine gives."""
+        """Return the kubeconfig of a machine."""
         return dump(self.body(request, hours=hours))
 
     def _self_signed(self, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:

@@ -27,12 +27,12 @@ _EXTRA_DATA_AT = 4 + 2 + 2 + 34
 
 
 def request_of(nonce: bytes | None) -> bytes:
-    """Return the request's bytes; without a nonce there is no field."""
+    """Return the request's bytes; without a nonce the field is absent."""
     return b"" if nonce is None else b"\x12" + _varint(len(nonce)) + nonce
 
 
 def document_in(answer: bytes) -> bytes:
-    """Return what stands in field 1, which must be all of the answer."""
+    """Return the content of field 1, which must be the whole answer."""
     assert answer[0] == 0x0A
     length, shift, at = 0, 0, 1
     while True:
@@ -64,7 +64,7 @@ class Read:
 
 
 def read(document: bytes) -> Read:
-    """Return what the one quote of a document says; its signature is checked by the key that the document brings."""
+    """Return the quote of a document, with its signature verified by the key in the document."""
     outer: dict[str, Any] = json.loads(document)
     inner = outer["Attestation"]
     assert (outer["InstanceInfo"], inner["TeeAttestation"], set(inner)) == (

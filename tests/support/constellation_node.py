@@ -52,7 +52,7 @@ _REGISTERS = 24
 
 
 def extra_data(user_data: bytes, nonce: bytes) -> bytes:
-    """Return what a quote is over: hashed twice, also without instance information."""
+    """Return the qualifying data of a quote: hashed twice, also without instance information."""
     return hashlib.sha256(hashlib.sha256(user_data + nonce).digest()).digest()
 
 
@@ -94,7 +94,7 @@ class Machine:
         return attest, struct.pack(">HHH", 0x14, SHA256, 256) + signature, values
 
     def document(self, user_data: bytes, nonce: bytes) -> bytes:
-        """Return the document as their Go code writes it."""
+        """Return the document in the form of Constellation's Go code."""
         quotes = []
         for bank in self.banks:
             attest, signature, values = self.quote(extra_data(user_data, nonce), bank)
@@ -106,7 +106,7 @@ class Machine:
 
 
 def certificate(key: ec.EllipticCurvePrivateKey, evidence: bytes | None, *, oid: str = OID) -> x509.Certificate:
-    """Return a certificate in their form: named Constellation, valid for two hours on each side of now."""
+    """Return a certificate in Constellation's form, valid for two hours before and after now."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Constellation")])
     now = datetime.now(UTC)
     builder = (
@@ -121,7 +121,7 @@ def certificate(key: ec.EllipticCurvePrivateKey, evidence: bytes | None, *, oid:
 
 
 def spki(certificate_or_key: Any) -> bytes:
-    """Return what a document must name of a certificate's key."""
+    """Return the SHA-256 of a certificate's key (SubjectPublicKeyInfo)."""
     key = certificate_or_key.public_key()
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).digest()
@@ -218,7 +218,7 @@ def join_service(answer: Callable[[str], bytes], *, expected: dict[int, bytes]) 
 
 
 def fields_of(message: bytes) -> dict[int, bytes]:
-    """Return the fields of a message that holds only byte strings and texts."""
+    """Return the fields of a message that has only byte strings and texts."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(message):
@@ -299,7 +299,7 @@ def _tls_front(
 
 
 def _hello_context(context_for: Callable[[SSL.Connection], SSL.Context], nonce: bytes | None) -> SSL.Context:
-    """Return the context that sees the server name, and puts the right one in its place."""
+    """Return the context that reads the server name and sets the matching context."""
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_alpn_select_callback(_alpn)
     if nonce is not None:

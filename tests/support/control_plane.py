@@ -61,7 +61,7 @@ class GivenControlPlane:
         self.reads = 0
 
     def read(self) -> ControlPlaneMaterial:
-        """Return the files and a policy that is only told by its bytes."""
+        """Return the files and an abbreviated policy."""
         self.reads += 1
         if self.read_error is not None:
             raise self.read_error

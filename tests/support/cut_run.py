@@ -37,7 +37,7 @@ def cut_run(road: Road, playbook: str, *words: str, after: str, changes: int = 1
 
 
 def phases_left(road: Road, playbook: str, *words: str) -> list[str]:
-    """Return the phases of a rotation that its playbook says are left; nothing is changed."""
+    """Return the remaining phases of a rotation by its playbook in check mode."""
     said = road.play(playbook, *words, "--check").output
     return re.findall(r"^\s+\"  ([a-z]+): ", said, re.MULTILINE)
 

@@ -75,13 +75,13 @@ class FileCounter:
     path = Path("/run/counter")
 
     def define(self) -> int:
-        """Return the value; 7 at first."""
+        """Return the value; initially 7."""
         if not self.path.exists():
             self.path.write_text("7", encoding="ascii")
         return int(self.path.read_text(encoding="ascii"))
 
     def read(self) -> int | None:
-        """Return the value, None where there is none."""
+        """Return the value, or None."""
         return self.define() if self.path.exists() else None
 
     def increment(self) -> int:
@@ -187,7 +187,7 @@ def _below() -> str:
 
 
 def _place(path: Path, number: int) -> int:
-    """Return where in the volume a block of a file lies, in bytes."""
+    """Return the offset in bytes of a file's block in the volume."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
         size = struct.unpack("i", fcntl.ioctl(stream, _BLOCK_SIZE, struct.pack("i", 0)))[0]
@@ -302,7 +302,7 @@ def write_data() -> str:
 
 
 def data_digest() -> str:
-    """Return the digest of that file."""
+    """Return the digest of the file."""
     return hashlib.sha256(DATA.read_bytes()).hexdigest()
 
 
@@ -334,12 +334,12 @@ def _opens(header: Path, key: bytes) -> bool:
 
 
 def _words(watch: ProcessWatch) -> list[str]:
-    """Return in which arguments or environments a key was seen."""
+    """Return the arguments or environments that contained a key."""
     return [name for name, said in watch.seen() for key in (KEY, NEW_KEY) for one in spellings(key) if one in said]
 
 
 def reencryption() -> dict[str, Any]:
-    """Return what cryptsetup answers to whoever wants another volume key for a disk with integrity."""
+    """Return the result of `cryptsetup reencrypt` for a disk with integrity."""
     _blank()
     state_disk().apply(state_disk().plan())
     linux_device().close()
@@ -375,13 +375,13 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 def linux_device() -> LinuxDevice:
-    """Return the disk as the module sees it."""
+    """Return the disk in the form of the module."""
     runner = SystemRunner()
     return LinuxDevice(DEVICE, paths=PATHS, runner=runner, follower=runner)
 
 
 def state_disk(target: Target = Target.OPENED, *, hooks: Hooks | None = None) -> StateDisk:
-    """Return the disk under its first key; to be rekeyed, or with the second one's file there, with both."""
+    """Return the disk with the first key and, if its file exists, the second key, which leads for REKEYED."""
     rotated = target is Target.REKEYED
     wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1 << 20, key_name=NAME if rotated else "")
     key = read_key(KEY_FILE, mounts=PATHS.mounts)
@@ -403,7 +403,7 @@ def _blank() -> None:
 
 
 def _module(state: str, *, check_mode: bool = False) -> Any:
-    """Return the steps of the module, or the code that it failed with."""
+    """Return the steps of the module, or its reason code."""
     params = {
         "device": DEVICE,
         "directories": [str(path) for path in PATHS.directories],
@@ -428,7 +428,7 @@ def _module(state: str, *, check_mode: bool = False) -> Any:
 
 
 def _preflight() -> dict[str, Any]:
-    """Return what preflight sees of the disk."""
+    """Return the result of preflight for the disk."""
     runner = SystemRunner()
     return asdict(read_disk_view(DEVICE, runner=runner, follower=runner))
 
@@ -439,7 +439,7 @@ def _record() -> dict[str, Any]:
 
 
 def _leaked(watch: ProcessWatch) -> list[str]:
-    """Return where the permanent key was seen but in its own file: arguments, environments, disk, files in memory."""
+    """Return the places of the permanent key besides its file: arguments, environments, disk, files in memory."""
     channels = list(watch.seen())
     files = [Path(DISK), Path("/run/out/snapshot"), *(path for path in Path("/run").rglob("*") if path.is_file())]
     channels += [(str(path), path.read_bytes()) for path in files if path != KEY_FILE]

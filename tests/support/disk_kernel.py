@@ -32,7 +32,7 @@ def blank_disks(folder: Path) -> list[Path]:
 
 
 def run_disk_bed(scenario: str, *numbers: int, folder: Path) -> dict[str, Any]:
-    """Return the scenario's JSON; skips as `blank_disks` does."""
+    """Return the scenario's JSON; skips like `blank_disks`."""
     disks = blank_disks(folder)
     program = f"{sys.executable} {ROOT}/tests/support/disk_bed.py {scenario} {' '.join(map(str, numbers))}"
     run_in_uml(f"export PYTHONPATH={SOURCES}\n{program}\n", folder=folder, disks=disks)

@@ -58,7 +58,7 @@ def tpm_name(**changes: str | None) -> x509.SubjectAlternativeName:
 
 
 def ek_extensions(**changes: x509.ExtensionType | None) -> dict[str, x509.ExtensionType | None]:
-    """Return what a good endorsement certificate of an ECC key has; None leaves an extension out."""
+    """Return the extensions of a valid endorsement certificate of an ECC key; None omits an extension."""
     return {
         "constraints": x509.BasicConstraints(ca=False, path_length=None),
         "usage": key_usage("key_agreement"),
@@ -69,7 +69,7 @@ def ek_extensions(**changes: x509.ExtensionType | None) -> dict[str, x509.Extens
 
 
 def authority_extensions(*, path_length: int | None = None) -> dict[str, x509.ExtensionType | None]:
-    """Return what an authority has."""
+    """Return the extensions of a CA."""
     return {
         "constraints": x509.BasicConstraints(ca=True, path_length=path_length),
         "usage": key_usage("key_cert_sign"),
@@ -86,7 +86,7 @@ class Authority:
 
     @classmethod
     def root(cls, name: str = "Maker Root CA", **extensions: Any) -> Authority:
-        """Return a root that signed itself."""
+        """Return a self-signed root."""
         made = cls(name)
         made.certificate = made.issue(name, made.key.public_key(), authority_extensions(**extensions))
         return made
@@ -94,7 +94,7 @@ class Authority:
     def below(
         self, name: str, extensions: dict[str, x509.ExtensionType | None] | None = None, **dates: datetime
     ) -> Authority:
-        """Return an authority that this one certified."""
+        """Return a CA certified by this one."""
         made = Authority(name)
         chosen = authority_extensions() if extensions is None else extensions
         made.certificate = self.issue(name, made.key.public_key(), chosen, **dates)
@@ -110,7 +110,7 @@ class Authority:
         last: datetime = NOW + timedelta(days=30),
         algorithm: Any = hashes.SHA256(),  # noqa: B008 (it has no state)
     ) -> x509.Certificate:
-        """Return a certificate for ``public``; ``algorithm`` is the signature's hash, None for a key of Ed25519."""
+        """Return a certificate for ``public``; ``algorithm``: hash of the signature, None for an Ed25519 key."""
         builder = (
             x509.CertificateBuilder()
             .subject_name(_common_name(subject))
@@ -126,7 +126,7 @@ class Authority:
         return builder.sign(self.key, algorithm)
 
     def issue_oaep(self, subject: str, public: rsa.RSAPublicKey) -> bytes:
-        """Return an endorsement certificate whose key is named id-RSAES-OAEP, as older makers do; signed anew."""
+        """Return an endorsement certificate with the key algorithm id-RSAES-OAEP, like older ones; signed again."""
         plain = self.issue(subject, public, ek_extensions(usage=key_usage("key_encipherment")))
         tbs = plain.tbs_certificate_bytes
         assert tbs.count(_RSA_ENCRYPTION) == 1
@@ -135,7 +135,7 @@ class Authority:
         return _sequence(changed + _ECDSA_SHA256 + _element(0x03, b"\x00" + signature))
 
     def issue_first_version(self, certificate: x509.Certificate) -> bytes:
-        """Return a certificate of this authority without its version, which makes it one of X.509 v1; signed anew."""
+        """Return a certificate of this CA without its version, so X.509 v1; signed again."""
         tbs = certificate.tbs_certificate_bytes
         content = tbs[2 + (tbs[1] & 0x7F) :] if tbs[1] & 0x80 else tbs[2:]
         assert content.startswith(_THIRD_VERSION)
@@ -145,7 +145,7 @@ class Authority:
 
 
 def chain_of(public: Public) -> tuple[x509.Certificate, tuple[bytes, ...]]:
-    """Return a maker's root, and what a TPM with this endorsement key sends: its certificate and its issuer's."""
+    """Return a vendor's root, and the certificate chain of a TPM with this endorsement key."""
     root = Authority.root()
     middle = root.below("Maker Intermediate CA")
     return root.certificate, (der(middle.issue("", public.key(), ek_extensions())), der(middle.certificate))

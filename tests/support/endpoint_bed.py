@@ -139,7 +139,7 @@ class Program:
         self._config.write_text(yaml.safe_dump(self._config_values), encoding="utf-8")
 
     def told(self, event: str) -> int:
-        """Return how many lines of its log are ``event``."""
+        """Return the number of its log lines with ``event``."""
         return self.log.read_text(encoding="utf-8").count(f'"event": "{event}"')
 
     async def wait_for(self, event: str, *, times: int = 1) -> None:

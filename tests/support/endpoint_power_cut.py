@@ -42,7 +42,7 @@ def cut(port: int) -> None:
 
 
 async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> str:
-    """Return who answers."""
+    """Return the name of the answering server."""
     stream[1].write(b"who\n")
     return (await stream[0].readline()).decode().partition(" ")[0]
 

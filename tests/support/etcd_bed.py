@@ -75,11 +75,11 @@ class EtcdBed:
             self.wait_healthy(name, asked=name)
 
     def gateway(self, name: str) -> EtcdGateway:
-        """Return what a control plane has: the way to its own member."""
+        """Return the gateway of a control plane to its own member."""
         return EtcdGateway(self.members[name].client_url, EtcdCredentials.below(self.directory))
 
     def alive(self) -> tuple[str, ...]:
-        """Return whose process runs."""
+        """Return the members with a running process."""
         return tuple(name for name, one in self.members.items() if one.running and one.running.poll() is None)
 
     def kill(self, name: str) -> None:
@@ -146,7 +146,7 @@ class EtcdBed:
                 one.running.wait(timeout=_STOP_SECONDS)
 
     def log(self, name: str) -> str:
-        """Return what a member wrote."""
+        """Return the output of a member."""
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def _start(self, one: Process, *, cluster: str, state: str) -> subprocess.Popen[bytes]:

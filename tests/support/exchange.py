@@ -50,14 +50,14 @@ DOOR_NONCE = b"n" * 32
 
 
 def logs_of(boot: boots.Boot, *, nodelock: bytes = b"") -> EventLogs:
-    """Return the logs that a machine with this boot sends."""
+    """Return the logs of a machine with this boot."""
     return EventLogs(
         firmware=boot.firmware, userspace=boot.userspace, nodelock=nodelock, command_line=boot.command_line
     )
 
 
 def learned(boot: boots.Boot) -> MeasurementProfile:
-    """Return the profile that this boot gives."""
+    """Return the profile of this boot."""
     firmware, userspace = parse_firmware_log(boot.firmware), parse_records(boot.userspace, "log")
     events = describe(firmware, userspace, command_line=boot.command_line)
     return learn_profile(boot.name, pcrs=boot.pcrs, events=events)
@@ -92,7 +92,7 @@ class Exchange:
         self.policy = SitePolicy(profiles=[learned(self.boot)], identities=[identity_of(self.tpm.ek)])
 
     def request(self, **changes: Any) -> ChallengeRequest:
-        """Return what the machine sends first."""
+        """Return the first message of the machine."""
         request = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
         return replace(request, **changes)
 
@@ -103,7 +103,7 @@ class Exchange:
         )
 
     def opened(self, document: bytes, **changes: bytes) -> VerifiedQuote:
-        """Return the verifier's judgement of the first evidence."""
+        """Return the verifier's result for the first evidence."""
         known = {"spki_sha256": self.context.spki_sha256, "nonce": DOOR_NONCE, **changes}
         return verify_handshake_evidence(document, **known)
 
@@ -117,7 +117,7 @@ class Exchange:
         return answer(self.tpm, challenge, given.pop("context", self.context), **given)
 
     def verified(self, given: Answer, record: ChallengeRecord, **changes: Any) -> VerifiedNode:
-        """Return the verifier's judgement of an answer, one second later."""
+        """Return the verifier's result for an answer, one second later."""
         known: dict[str, Any] = {
             "record": record,
             "context": self.context,
