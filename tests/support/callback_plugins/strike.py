@@ -24,7 +24,7 @@ DOCUMENTATION = """
 name: strike
 type: aggregate
 short_description: Let faults come before tasks
-description: ATTESTED_STRIKE has the program that enters a machine, and a file of orders: host, task, fault each.
+description: ATTESTED_STRIKE has the program that enters a machine, and a file of orders with host, task and fault.
 """
 
 
