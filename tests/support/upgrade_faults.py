@@ -30,7 +30,7 @@ from ansible_collections.attested.kubernetes.tests.support.striking import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ansible_collections.attested.kubernetes.tests.support.road import Road
+    from ansible_collections.attested.kubernetes.tests.support.road import Road, Run
 
 NODES = PLANE, WORKER = ("cp-1", "w-1")
 SERVICES = ("Run the services from the release", "bundle.services:RESTART", "bundle.services:HEALTH")
@@ -116,8 +116,8 @@ class Upgrades:
         """Upgrade to releases that the nodes do not run, with a fault at each of ``cases``; yield each finished case.
 
         All runs of an upgrade except the last are interrupted at their case, and the next one is the same command. A
-        cut network may not stop a run, which then gets all remaining faults; after a run that a fault did not stop, the
-        remaining cases follow in an upgrade to the other release.
+        cut network may not stop a run, which then gets all remaining faults. After a run that reaches its end, the
+        remaining cases follow in an upgrade to the other release: a reboot may do the next step, such as a restart.
         """
         left, struck = list(cases), list[Case]()
         while left:
@@ -128,29 +128,28 @@ class Upgrades:
             completed = False
             while left and not completed:
                 given = left if left[0].fault == "cut" else left[:1]
-                completed = self._strike(given, words)
+                run = self._strike(given, words)
+                completed, now = run.returncode == 0, given[: len(given) - self._waiting()]
+                assert now or (completed and struck), f"expected {given[0]}: {run.output[-4000:]}"
                 yield from struck
-                struck = given[: len(given) - self._waiting()]
-                assert struck, f"the upgrade did not come to {given[0]}"
-                left = left[len(struck) :]
+                struck, left = now, left[len(now) :]
             self._order(())
             self.road.play("upgrade", *words)
             self._require_whole(release)
             yield from struck
             struck = []
 
-    def _strike(self, cases: Sequence[Case], words: tuple[str, ...]) -> bool:
-        """Run the playbook with faults at ``cases``, wait for rebooting machines; return whether it succeeded."""
+    def _strike(self, cases: Sequence[Case], words: tuple[str, ...]) -> Run:
+        """Run the playbook with faults at ``cases``, and wait for a rebooting machine."""
         road, boots = self.road, {name: self.road.boot_id(name) for name in NODES}
         self._order(cases)
         run = road.finish("upgrade", road.start("upgrade", *words, environment=self._environment()))
-        assert self._waiting() < len(cases), f"expected {cases[0]}: {run.output[-4000:]}"
-        fault = cases[0].fault
-        assert fault != "kill" or run.returncode != 0
-        if fault == "reboot":
+        fault, has_struck = cases[0].fault, self._waiting() < len(cases)
+        assert run.returncode != 0 or not (fault == "kill" and has_struck)
+        if fault == "reboot" and has_struck:
             road.lab.wait_for_boot(cases[0].node, other_than=boots[cases[0].node], seconds=PATIENCE_SECONDS)
             road.wait_until_ready(cases[0].node, boot_id=road.boot_id(cases[0].node), seconds=PATIENCE_SECONDS)
-        return run.returncode == 0
+        return run
 
     def _order(self, cases: Sequence[Case]) -> None:
         """Order the faults at ``cases``: before tasks by the playbook's callback, in modules by the machine."""
