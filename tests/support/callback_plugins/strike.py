@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ansible.inventory.host import Host
     from ansible.playbook.task import Task
 
+COMMAND_SECONDS = 15
+
 DOCUMENTATION = """
 name: strike
 type: aggregate
@@ -62,4 +64,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def _inside(self, host: Host, *words: str) -> bytes:
         """Run a command in a machine; return its output, nothing if the machine goes down meanwhile."""
         argv = [self._enter, "exec", host.get_name(), *words]
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False).stdout
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=COMMAND_SECONDS
+            )
+        except subprocess.TimeoutExpired:  # podman may wait forever for a command of a machine that went down
+            return b""
+        return done.stdout
