@@ -42,13 +42,14 @@ def rules() -> list[dict[str, Any]]:
 
 
 def impatient(text: str) -> str:
-    """Return rules that wait for two seconds where ours wait for minutes."""
-    return re.sub(r"(?m)^( +for:) .*$", r"\1 2s", text)
+    """Return the rules with two seconds instead of minutes; those that wait for hours stay."""
+    return re.sub(r"(?m)^( +for:) [0-9]+m$", r"\1 2s", text)
 
 
 def hastened(text: str) -> str:
-    """Return rules that wait for two seconds where ours wait for minutes, and call a read old after ten."""
-    return impatient(text).replace("_read_time_seconds > 180", "_read_time_seconds > 10")
+    """Return the rules with two seconds instead of minutes and hours; a read is old after ten."""
+    text = re.sub(r"(?m)^( +for:) .*$", r"\1 2s", text)
+    return text.replace("_read_time_seconds > 180", "_read_time_seconds > 10")
 
 
 class PrometheusBed:

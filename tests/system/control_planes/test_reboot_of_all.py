@@ -4,7 +4,7 @@
 """A power cut of a whole rack: a control plane and nine workers reboot at once and are Ready again without a person.
 
 A real node_exporter runs on each of them, and a real Prometheus in their network; its alerts wait for seconds instead
-of minutes.
+of minutes. Alerts that wait for hours are as they are.
 """
 
 from __future__ import annotations
