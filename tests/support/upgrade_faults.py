@@ -121,7 +121,7 @@ class Upgrades:
         """
         left, struck = list(cases), list[Case]()
         while left:
-            release = next(one for one in self.releases if any(self.current(name) != one for name in NODES))
+            release = self._other_release()
             words = self.releases[release]
             if any(one.point in DRIFTS for one in left):
                 self.road.inside(PLANE, "sh", "-c", DRIFT)
@@ -138,6 +138,10 @@ class Upgrades:
             self._require_whole(release)
             yield from struck
             struck = []
+
+    def _other_release(self) -> str:
+        """Return a release that a node does not run."""
+        return next(one for one in self.releases if any(self.current(name) != one for name in NODES))
 
     def _strike(self, cases: Sequence[Case], words: tuple[str, ...]) -> Run:
         """Run the playbook with faults at ``cases``, and wait for a rebooting machine."""
