@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.parse
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ MONITORING = ROOT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 PROGRAMS = ("prometheus", "promtool", "prometheus-node-exporter")
 _START_SECONDS = 60
+_READER = "import sys, urllib.request as r; sys.stdout.buffer.write(r.urlopen(sys.argv[1], timeout=5).read())"
 
 
 def why_not() -> str | None:
@@ -136,10 +138,10 @@ class PrometheusBed:
 
     def _get(self, path: str) -> Any:
         """Return an answer of Prometheus; raises OSError if there is none."""
-        argv = (*self._enter, "curl", "--silent", "--fail", "--max-time", "5", f"http://127.0.0.1:{self._port}{path}")
+        argv = (*self._enter, sys.executable, "-c", _READER, f"http://127.0.0.1:{self._port}{path}")
         done = subprocess.run(argv, capture_output=True, check=False)
         if done.returncode:
-            raise OSError(f"expected an answer of Prometheus to {path}, curl ended with {done.returncode}")
+            raise OSError(f"expected an answer of Prometheus to {path}: {done.stderr.decode()[-200:]}")
         return json.loads(done.stdout)
 
     @contextmanager

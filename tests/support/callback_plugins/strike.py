@@ -54,20 +54,21 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         if fault != "kill":
             boot = self._inside(host, "cat", str(BOOT_ID))
             for command in COMMANDS[fault]:
-                self._inside(host, *command)
+                self._inside(host, *command, check=fault == "cut")
             while fault == "reboot" and self._inside(host, "cat", str(BOOT_ID)) == boot:
                 time.sleep(0.05)  # the task does not begin on a machine that still goes down
         self._file.write_text(json.dumps(orders[1:]), encoding="utf-8")
         if fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _inside(self, host: Host, *words: str) -> bytes:
+    def _inside(self, host: Host, *words: str, check: bool = False) -> bytes:
         """Run a command in a machine; return its output, nothing if the machine goes down meanwhile."""
         argv = [self._enter, "exec", host.get_name(), *words]
         try:
-            done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=COMMAND_SECONDS
-            )
+            return subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, check=check, timeout=COMMAND_SECONDS
+            ).stdout
         except subprocess.TimeoutExpired:  # podman may wait forever for a command of a machine that went down
+            if check:
+                raise
             return b""
-        return done.stdout
