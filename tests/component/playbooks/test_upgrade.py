@@ -71,7 +71,7 @@ FOUND = {
     ".kubernetes_version }}",
     "node_bundle_release": "9f2c1d5e9f2c",
     "node_bundle_member": True,
-    "node_bundle_free_bytes": "{{ 900 * 1024 * 1024 if inventory_hostname == 'w-2' else 2 ** 31 }}",
+    "node_bundle_free_bytes": "{{ 900 * 1024 * 1024 if inventory_hostname in full | default([]) else 2 ** 31 }}",
 }
 DEPRECATED = [
     {"api": "example.k8s.io/v1beta1 old", "removed": "1.37"},
@@ -224,15 +224,41 @@ def test_new_crds_go_before_all_services_and_what_is_stored_comes_after_them(sit
     assert lines[:8] == ["trace cp-1 CRDs", *services, "trace cp-1 CRDs, stored", "trace cp-1 add-ons"]
 
 
-def test_the_plan_names_deprecated_apis_and_full_disks(site: Site) -> None:
+def test_the_plan_names_deprecated_apis(site: Site) -> None:
     site.bundle("1.37.2", "1.36.3")
     _lines, printed = site.run(OLD)
     used = "is in use, Kubernetes"
     assert f"old {used} 1.37 does not serve it: its clients fail after this upgrade" in printed
     assert f'later {used} 1.40 does not serve it"' in printed
     assert "componentstatuses" not in printed
-    assert "w-2 has 900.00 MB of free disk space" in printed
+
+
+@pytest.mark.parametrize("options", [(), ("--check",)], ids=["upgrade", "plan"])
+def test_a_full_disk_is_refused_before_the_first_change(site: Site, options: tuple[str, ...]) -> None:
+    site.bundle("1.37.2", "1.36.3")
+    lines, printed = site.run(OLD, "-e", '{"full": ["w-2"]}', *options, ends=2)
+    assert lines == []
+    assert "w-2 has 900.00 MB of free disk space, an upgrade needs 1 GiB" in printed
     assert "w-1 has" not in printed
+    assert "KUBERNETES_NOT_HEALTHY: expected 1 GiB of free disk space on each node" in printed
+    assert "got less on w-2" in " ".join(printed.split())
+
+
+def test_a_full_disk_stops_no_upgrade_that_only_changes_services(site: Site) -> None:
+    site.bundle("1.35.4")
+    lines, _printed = site.run(OLD, "-e", '{"full": ["w-2"]}')
+    assert "trace w-2 services" in lines
+
+
+def test_the_plan_is_made_for_all_nodes_at_the_same_time(site: Site) -> None:
+    """A run of the playbook goes from node to node; in check mode nothing is changed, so no node waits for another."""
+    site.bundle("1.36.3")
+    _lines, printed = site.run(OLD, "--check")
+    assert printed.count("PLAY [Upgrade the services of the control planes one by one]") == 1
+    assert printed.count("PLAY [Upgrade Kubernetes on the workers]") == 1
+    _lines, printed = site.run(OLD)
+    assert printed.count("PLAY [Upgrade the services of the control planes one by one]") == len(PLANES)
+    assert printed.count("PLAY [Upgrade Kubernetes on the workers]") == len(WORKERS)
 
 
 def test_one_minor_needs_no_release_in_between(site: Site) -> None:
