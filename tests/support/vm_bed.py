@@ -62,18 +62,19 @@ def registers(text: str) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoneMachine:
-    """One virtual machine in a network namespace, with the programs of the role."""
+    """One virtual machine of a suite of Debian in a network namespace, with the programs of the role."""
 
     name: str
     root: Path
     cache: Path
+    suite: str = "bookworm"
 
     def do(self, command: str, *, program: str = "vms.py", **hardware: Any) -> dict[str, Any]:
         """Run a program of the role for the machine; return its output."""
-        machine = {"name": VM, "address": ADDRESS, "forward": "127.99.0.51", "hardware": hardware}
+        machine = {"name": VM, "address": ADDRESS, "forward": "127.99.0.51", "hardware": hardware, "suite": self.suite}
         where = ("--name", self.name, "--loopback", "127.99.0", "--lab", str(self.root), "--cache", str(self.cache))
         argv = [sys.executable, "-B", str(PROGRAMS / program), command, *where]
-        given = json.dumps(["bookworm"] if program == "vm_image.py" else [machine])
+        given = json.dumps([self.suite] if program == "vm_image.py" else [machine])
         done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False, timeout=1800)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -103,10 +104,10 @@ class LoneMachine:
 
 
 @contextmanager
-def lone_machine(name: str, root: Path) -> Iterator[LoneMachine]:
+def lone_machine(name: str, root: Path, suite: str = "bookworm") -> Iterator[LoneMachine]:
     """Create the namespace, and remove it with its content at the end."""
     cache = Path(os.environ.get("ATTESTED_CACHE") or Path.home() / ".cache" / "attested-kubernetes")
-    machine = LoneMachine(name=name, root=root, cache=cache)
+    machine = LoneMachine(name=name, root=root, cache=cache, suite=suite)
     (root / "networks").mkdir(parents=True)
     (root / "networks" / f"{name}.json").write_text(json.dumps({"network_interface": "lone"}))
     subprocess.run(["ip", "netns", "add", name], check=True)
