@@ -185,7 +185,8 @@ def test_the_image_is_measured_as_it_was_computed(machine: LoneMachine, base: Me
     """Computed before its first boot; what is refused then is the boot of before, and the boot of GRUB."""
     grub = {index: bytes.fromhex(value) for index, value in machine.registers().items()}
     data = program_of(machine, BUILT)
-    ahead = predict_profile(base, "fleet", predict(read_image(data), secure_boot=False), label="fleet")
+    predicted = predict(read_image(data), secure_boot=False, reference=base.reference_events)
+    ahead = predict_profile(base, "fleet", predicted, label="fleet")
     now = datetime.now(UTC)
     assert judge_next_boot(NextBoot(path=BUILT, image=read_image(data)), [ahead], now=now) == ""
     order = entries(machine)["BootOrder"]
