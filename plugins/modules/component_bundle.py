@@ -196,6 +196,13 @@ options:
     elements: str
     choices: ["3.11", "3.12", "3.13", "3.14"]
     default: ["3.11"]
+  keep_build_cache:
+    description:
+      - If false, the sources and objects of the Go toolchain (about 7 GB) are removed when the bundle is complete.
+      - They stay while another run builds a program with them.
+      - Only with O(state=present).
+    type: bool
+    default: true
   cache_dir:
     description: Where parts are kept. Required unless O(state=verified).
     type: path
@@ -351,6 +358,7 @@ SPEC = ArgumentSpec(
         "download": {"type": "bool", "default": False},
         "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
         "python_versions": {"type": "list", "elements": "str", "choices": list(PYTHONS), "default": ["3.11"]},
+        "keep_build_cache": {"type": "bool", "default": True},
         "cache_dir": {"type": "path"},
         "files_dir": {"type": "path"},
         "collection_dir": {"type": "path"},

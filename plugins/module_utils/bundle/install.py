@@ -22,7 +22,7 @@ from .manifest import NodeRole, parse_manifest
 from .plan import InstalledFile, Observed, Plan, plan, render_diff, select, select_wheels
 from .releases import Releases, is_member, left_out, notice
 from .runtime import RuntimeGateway
-from .store import blob_fault, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
+from .store import holds, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -221,7 +221,7 @@ def _used(services: str | None, programs: str | None) -> str | None:
 
 
 def _inspection(manifest: Manifest, needed: list[Blob], store: Path) -> dict[str, Any]:
-    missing = [blob for blob in needed if not (store / blob.path).is_file() or blob_fault(store / blob.path, blob)]
+    missing = [blob for blob in needed if not holds(store / blob.path, blob)]
     return {
         "kubernetes_version": manifest.kubernetes_version,
         "needed": [blob.path for blob in needed],

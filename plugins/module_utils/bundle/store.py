@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 1 << 20
-_NO_HARD_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK})
+_NO_HARD_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
 _MACHINES = {"x86_64": Architecture.AMD64, "amd64": Architecture.AMD64, "aarch64": Architecture.ARM64}
 
 
@@ -93,6 +93,11 @@ def blob_fault(path: Path, blob: Blob) -> str | None:
         return f"{path}: expected {blob.size} bytes, got {size}"
     digest = sha256_of(path)
     return None if digest == blob.sha256 else f"{path}: expected sha256 {blob.sha256}, got {digest}"
+
+
+def holds(path: Path, blob: Blob) -> bool:
+    """Return whether the file ``path`` exists and is ``blob``."""
+    return path.is_file() and blob_fault(path, blob) is None
 
 
 def sha256_of(path: Path) -> str:
@@ -245,6 +250,26 @@ class PartCache:
             part = self._make(folder, name, maker)
             _prune(folder.parent, name)
             return part
+
+    @contextmanager
+    def in_use(self, name: str) -> Iterator[None]:
+        """Keep `drop` from removing the directory ``name`` while the block runs; blocks do not exclude each other."""
+        with self._lock_file(name).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+
+    def drop(self, name: str) -> None:
+        """Remove the directory ``name``, unless a process runs a block of `in_use`."""
+        with self._lock_file(name).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            shutil.rmtree(self.root / name, ignore_errors=True)
+
+    def _lock_file(self, name: str) -> Path:
+        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return self.root / f".{name}.lock"
 
     @staticmethod
     def _make(folder: Path, name: str, maker: Callable[[Path], Mapping[str, Any]]) -> Part:

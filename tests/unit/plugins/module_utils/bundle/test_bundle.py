@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle 
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import NodeRole, Origin
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import left_out
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
+    PartCache,
     open_bundle,
     this_architecture,
     verify_blobs,
@@ -269,6 +270,36 @@ def test_a_changed_source_is_built_again(params, tools):
     (Path(params["files_dir"]) / "go/etcd-3.6.6/go.sum").write_text("another hash")
 
     assert make_bundle(asked, False, runner=tools).changed is True
+
+
+def test_the_build_cache_goes_with_the_run_that_asks_for_it(params, tools):
+    build_cache = Path(params["cache_dir"], "go", "modules")
+    build_cache.mkdir(parents=True)
+    make_bundle(params, False, runner=tools)
+    make_bundle({**params, "keep_build_cache": False}, True, runner=tools)
+    assert build_cache.exists()
+    make_bundle({**params, "keep_build_cache": False}, False, runner=tools)
+    assert not build_cache.exists()
+    assert make_bundle(params, True, runner=tools).changed is False
+
+
+def test_the_build_cache_stays_while_another_run_builds_with_it(params, tools):
+    """Another run is complete, and asks for its removal, in the middle of a build."""
+    build_cache = Path(params["cache_dir"], "go", "modules")
+    seen = []
+
+    class Slow(FakeTools):
+        def run(self, argv: Sequence[str], **options: object) -> CommandResult:
+            if "build" in argv:
+                build_cache.mkdir(parents=True, exist_ok=True)
+                PartCache(Path(params["cache_dir"])).drop("go")
+                seen.append(build_cache.exists())
+            return FakeTools.run(self, argv, **options)
+
+    make_bundle({**params, "keep_build_cache": False}, False, runner=Slow())
+    assert len(seen) > 1
+    assert all(seen)
+    assert not build_cache.exists()
 
 
 def test_old_parts_of_one_name_do_not_pile_up(params, tools):
