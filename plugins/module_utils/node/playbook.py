@@ -38,6 +38,8 @@ _NO_HOST = "playbook_on_no_hosts_matched"
 _DONE = "runner_on_ok"
 _RAN = "runner_on_start"
 _UNNAMED = "(unnamed)"
+_UNREPORTED = frozenset({"validate_argument_spec", "ansible.builtin.validate_argument_spec"})
+"""Actions of tasks that Ansible adds to each role."""
 
 
 class Listener(Protocol):
@@ -102,7 +104,7 @@ class _RunEvents:
         name, data = str(event.get("event", "")), event.get("event_data") or {}
         if name == _PLAY:
             self.stage = str(data.get("name") or _UNNAMED)
-        elif name in _TASKS:
+        elif name in _TASKS and data.get("task_action") not in _UNREPORTED:
             self.listener.step(self.stage, str(data.get("task") or _UNNAMED))
         elif name == _STATS:
             self.result = data.get("artifact_data") or {}

@@ -107,6 +107,20 @@ def test_the_steps_of_a_module_are_told_with_their_seconds(
     assert ended == [("certs", 1.25), ("etcd", 2.0)]
 
 
+def test_the_validation_that_ansible_adds_to_a_role_is_not_told(
+    playbooks: RunnerPlaybooks, order: Callable[..., PlaybookOrder], ear: Ear, tmp_path: Path
+) -> None:
+    role = tmp_path / "roles" / "example"
+    for name, content in (
+        ("meta/argument_specs.yml", {"argument_specs": {"main": {"short_description": "One", "options": {}}}}),
+        ("tasks/main.yml", [debug("Inner", "a")]),
+    ):
+        (role / name).parent.mkdir(parents=True)
+        (role / name).write_text(yaml.safe_dump(content))
+    playbooks.run(order({"name": "Run the role", "ansible.builtin.import_role": {"name": "example"}}), ear)
+    assert [task for _stage, task in ear.steps] == ["Inner"]
+
+
 def test_a_task_is_told_while_it_runs(
     playbooks: RunnerPlaybooks, order: Callable[..., PlaybookOrder], ear: Ear, tmp_path: Path
 ) -> None:
