@@ -89,6 +89,21 @@ class LoneMachine:
         assert done.returncode == 0 or not check, f"{script}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def copy(self, *files: Path) -> None:
+        """Copy files to /var/tmp of the machine."""
+        options = ("-F", str(self.root / "ssh" / "config"), "-o", f"HostName={ADDRESS}", "-o", "ConnectTimeout=30")
+        argv = [
+            "nsenter",
+            f"--net={NAMESPACES / self.name}",
+            "scp",
+            "-q",
+            *options,
+            *map(str, files),
+            f"{VM}:/var/tmp/",
+        ]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=900)
+        assert done.returncode == 0, done.stderr
+
     def registers(self) -> dict[int, str]:
         """Read the registers with tpm2-tools and the kernel's device."""
         return registers(self.inside("tpm2_pcrread -T device:/dev/tpmrm0 sha256"))

@@ -11,19 +11,10 @@ with Debian 12, then on one with Debian 13.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_firmware_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
     NextBoot,
     judge_next_boot,
@@ -33,13 +24,21 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
     predict,
     predict_profile,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
+from ansible_collections.attested.kubernetes.tests.support.image_bed import (
+    HELD,
+    LINE,
+    LOG,
+    accepts,
+    ask,
+    build,
+    entries,
+    observed,
+    program_of,
+)
 from ansible_collections.attested.kubernetes.tests.support.lab import obstacles
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
-    ADDRESS,
     COMMAND_LINE,
-    NAMESPACES,
     VM,
     LoneMachine,
     lone_machine,
@@ -52,12 +51,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-LOG = "/sys/kernel/security/tpm0/binary_bios_measurements"
 BUILT = "/var/tmp/fleet.efi"
 HANGING = "/var/tmp/hanging.efi"
-LINE = f"{COMMAND_LINE} panic=30"
-COMPUTED = (4, 9, 11)
-HELD = (0, 7, *COMPUTED)
 
 GRUB = """
 export PATH=$PATH:/usr/sbin:/sbin
@@ -90,61 +85,6 @@ def base(machine: LoneMachine) -> MeasurementProfile:
     """What a machine that leads is learned as: it booted another image, with another command line."""
     boot = observed(machine)
     return learn_preset("base", Preset.AUTO, **boot)
-
-
-def observed(machine: LoneMachine) -> dict[str, Any]:
-    """Return registers, events and facts of the boot that the machine is in, as evidence shows them."""
-    pcrs = {index: bytes.fromhex(value) for index, value in machine.registers().items()}
-    text = machine.inside(f"test ! -e {LOG} || od -An -v -tx1 {LOG}")
-    line = machine.inside("cat /proc/cmdline").encode()
-    log = parse_firmware_log(bytes.fromhex("".join(text.split())))
-    facts = boot_facts(log, quoted=pcrs, command_line=line)
-    return {"pcrs": pcrs, "events": describe(log, (), command_line=line), "facts": facts}
-
-
-def accepts(profile: MeasurementProfile, boot: dict[str, Any]) -> str:
-    """Return the code of the refusal of this boot, empty where the profile accepts it."""
-    try:
-        decide((profile,), boot["pcrs"], boot["events"], facts=boot["facts"])
-    except PolicyError as error:
-        return error.code
-    return ""
-
-
-def ask(machine: LoneMachine, *, check: bool = False, **options: Any) -> dict[str, Any]:
-    """Run the module boot_image on the machine, by Ansible over ssh; return its answer."""
-    program = str(Path(sys.executable).parent / "ansible")
-    ssh = f"-F {machine.root / 'ssh' / 'config'} -o HostName={ADDRESS} -o ConnectTimeout=60"
-    settings = {"ANSIBLE_SSH_ARGS": ssh, "ANSIBLE_FORCE_COLOR": "0"}
-    words = ["-i", f"{VM},", "-b", "-T", "120", "-e", "ansible_python_interpreter=/usr/bin/python3"]
-    words += ["--check"] if check else []
-    module = ["-m", "attested.kubernetes.boot_image", "-a", json.dumps(options), VM]
-    enter = ["nsenter", f"--net={NAMESPACES / machine.name}"]
-    argv = [*enter, program, *words, *module]
-    done = subprocess.run(
-        argv, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=1800
-    )
-    assert "=> {" in done.stdout, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.partition("=> ")[2])
-    return found
-
-
-def build(machine: LoneMachine, path: str, line: str, *, check: bool = False) -> dict[str, Any]:
-    """Build an image on the machine with the initrd that it has; a generic one takes many minutes to make there."""
-    initrd = machine.inside("ls /boot/initrd.img-*").split()[0]
-    return ask(machine, check=check, state="built", path=path, command_line=line, initrd=initrd)
-
-
-def entries(machine: LoneMachine) -> dict[str, str]:
-    """Return what efibootmgr says of the order."""
-    lines = machine.inside("/usr/bin/efibootmgr || /usr/sbin/efibootmgr").splitlines()
-    return {name: value.strip() for name, _colon, value in (line.partition(":") for line in lines) if value}
-
-
-def program_of(machine: LoneMachine, path: str) -> bytes:
-    """Fetch a file of the machine."""
-    text = machine.inside(f"base64 {path}")
-    return subprocess.run(["base64", "-d"], input=text.encode(), capture_output=True, check=True).stdout
 
 
 @pytest.mark.usefixtures("took", "base")

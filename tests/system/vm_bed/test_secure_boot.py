@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A worker with Secure Boot on: shim and GRUB of its distribution by canary and approval, then two signed images.
+"""A worker with Secure Boot on: shim and GRUB of its distribution by canary and approval, then an image.
 
 Keys of the site and of Microsoft are enrolled in the setup mode of real firmware, as the documentation says it. Shim,
 GRUB and all kernels are those of the distribution's archive. In the order of one lab's life; what each scene took is
@@ -15,13 +15,13 @@ import re
 import shutil
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.tests.support.cut_run import cut_run
+from ansible_collections.attested.kubernetes.tests.support.image_bed import signed_lists
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     COMMAND_LINE,
     SECONDS,
@@ -44,11 +44,7 @@ USED_LAB = "ATTESTED_VM_SECURE_LAB"
 WORDS = ("-e", '{"lab_workers": 0, "lab_vm_workers": 1, "lab_vm_secure_boot": true}')
 PATIENCE = {"attested_boot_seconds": 2400, "attested_upgrade_drain_force": True}
 LEFT_OUT = ("sound", *(f"drivers/{name}" for name in ("gpu", "media", "infiniband", "net/wireless", "staging")))
-KEYS_OF_OTHERS = Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd")
-OWNER = "5f4c8e9a-3d0b-4a57-9d52-7b1a3f8d2c61"
-VARIABLES = "/sys/firmware/efi/efivars"
-ENROLLED = f"{VARIABLES}/PK-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-SECURE_BOOT = f"{VARIABLES}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+ENROLLED = "/sys/firmware/efi/efivars/PK-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 GRUB = """
 export PATH=$PATH:/usr/sbin:/sbin
@@ -130,26 +126,6 @@ def copied(*files: Path, mode: str = "0644") -> dict[str, object]:
     return {"name": "Copy", "ansible.builtin.copy": task, "loop": [str(one) for one in files]}
 
 
-def known_keys() -> bytes:
-    """Return the signature lists of Microsoft out of the variables that OVMF's package has."""
-    data, name = KEYS_OF_OTHERS.read_bytes(), "db\0".encode("utf-16le")
-    at = data.index(uuid.UUID("d719b2cb-3d3a-4596-a3bc-dad00e67656f").bytes_le + name) + 16
-    size = int.from_bytes(data[at - 20 : at - 16], "little")
-    return data[at + len(name) : at + len(name) + size]
-
-
-def signed_lists(folder: Path, key: Path, certificate: Path) -> list[Path]:
-    """Return the variables db, KEK and PK as firmware takes them: Microsoft's and the site's, of the site alone."""
-    own = folder / "site.esl"
-    subprocess.run(("cert-to-efi-sig-list", "-g", OWNER, str(certificate), str(own)), check=True, capture_output=True)
-    for name in ("db", "KEK", "PK"):
-        (folder / f"{name}.esl").write_bytes((known_keys() if name == "db" else b"") + own.read_bytes())
-        files = (str(folder / f"{name}.esl"), str(folder / f"{name}.auth"))
-        words = ("-g", OWNER, "-k", str(key), "-c", str(certificate), name)
-        subprocess.run(("sign-efi-sig-list", *words, *files), check=True, capture_output=True)
-    return [folder / f"{name}.auth" for name in ("db", "KEK", "PK")]
-
-
 @pytest.fixture(scope="module")
 def grub(road: HybridRoad, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The site's tasks that install GRUB and enroll the keys, once; the key is the one that secrets makes."""
@@ -201,12 +177,31 @@ def test_the_canary_boots_shim_and_grub_with_secure_boot_and_comes_back_by_appro
     approved(road, run, "grub-1", *grub)
 
 
-def build(road: HybridRoad, name: str, base: str) -> Run:
-    """Build an image of the worker's newest kernel, signed with the site's key, however it ends."""
+@pytest.mark.usefixtures("took")
+def test_a_run_that_is_killed_before_the_reboot_is_continued_by_the_same_command(
+    road: HybridRoad, kernel: tuple[str, str]
+) -> None:
+    """It ends as the canary's run does: the new kernel runs, and what it changed in the log is told event by event."""
+    tasks, release = kernel
+    words = ("-e", f"tasks_file={tasks}", "-e", f"canary={VM}")
+    before = road.boot_id(VM)
+    cut_run(road, "os_update", *order(*words, profiles=("grub-1",)), after="Install it")
+    assert json.loads(road.kubectl("get", "node", VM, "--output=json"))["spec"]["unschedulable"]
+    assert road.boot_id(VM) == before
+
+    run = update(road, *words, profiles=("grub-1",))
+    assert run.returncode != 0, run.output[-8000:]
+    assert road.inside(VM, "uname", "-r").strip() == release
+    assert f"vmlinuz-{release}" in new_values(run)
+    approved(road, run, "grub-2", *words[:2], profiles=("grub-1",))
+
+
+def build(road: HybridRoad, name: str, base: str, release: str) -> Run:
+    """Build an image of a kernel on the worker, signed with the site's key, however it ends."""
     given = {
         "attested_boot_reference": VM,
         "attested_boot_command_line": COMMAND_LINE,
-        "attested_boot_initrd": road.inside(VM, "sh", "-c", "ls /boot/initrd.img-* | sort --version-sort").split()[-1],
+        "attested_boot_initrd": f"/boot/initrd.img-{release}",
     }
     words = (*WORDS, "-e", json.dumps(given), "-e", f"image={name}", "-e", f"profile={base}")
     return road.finish("boot_image", road.start("boot_image", *words))
@@ -234,66 +229,10 @@ def installed(road: HybridRoad, name: str, file: str) -> Run:
 
 
 @pytest.mark.usefixtures("took")
-def test_an_image_that_the_firmware_does_not_trust_is_not_installed(road: HybridRoad) -> None:
+def test_an_image_that_the_firmware_does_not_trust_is_not_installed(road: HybridRoad, kernel: tuple[str, str]) -> None:
     """Its profile is not computed: PCR 7 says who signed it, which no machine has shown yet."""
-    run = build(road, "fleet-1", "grub-1")
+    run = build(road, "fleet-1", "grub-2", kernel[1])
     assert (run.returncode != 0, "PREDICTION_INCOMPLETE" in run.output) == (True, True), run.output[-8000:]
     refused = installed(road, "unsigned", "fleet-1.unsigned.efi")
     assert (refused.returncode != 0, "BOOT_IMAGE_UNFIT" in refused.output) == (True, True), refused.output[-8000:]
     assert "BootNext" not in road.inside(VM, "efibootmgr")
-
-
-@pytest.mark.usefixtures("took")
-def test_a_run_that_is_killed_before_the_reboot_is_continued_by_the_same_command(
-    road: HybridRoad, kernel: tuple[str, str]
-) -> None:
-    """It ends as the canary's run does: the new kernel runs, and what it changed in the log is told event by event."""
-    tasks, release = kernel
-    words = ("-e", f"tasks_file={tasks}", "-e", f"canary={VM}")
-    before = road.boot_id(VM)
-    cut_run(road, "os_update", *order(*words, profiles=("grub-1",)), after="Install it")
-    assert json.loads(road.kubectl("get", "node", VM, "--output=json"))["spec"]["unschedulable"]
-    assert road.boot_id(VM) == before
-
-    run = update(road, *words, profiles=("grub-1",))
-    assert run.returncode != 0, run.output[-8000:]
-    assert road.inside(VM, "uname", "-r").strip() == release
-    assert f"vmlinuz-{release}" in new_values(run)
-    approved(road, run, "grub-2", *words[:2], profiles=("grub-1",))
-
-
-@pytest.mark.usefixtures("took")
-def test_a_signed_image_is_booted_by_one_machine_that_leads(road: HybridRoad, kernel: tuple[str, str]) -> None:
-    """As the documentation says where a profile cannot be computed; the image has the kernel of before."""
-    before = installed(road, "fleet-1", "fleet-1.efi")
-    assert before.returncode == 0, before.output[-8000:]
-    boot = road.reboot(VM)
-    assert road.inside(VM, "uname", "-r").strip() != kernel[1]
-    kept = on_worker(
-        road, {"name": "Keep the image", "attested.kubernetes.boot_image": {"state": "default", "name": "fleet-1"}}
-    )
-    assert kept.returncode == 0, kept.output[-8000:]
-    wait_for(lambda: "PCR_MISMATCH" in refusals(road), seconds=SECONDS)
-    assert not road.is_active(VM, "kubelet")
-    road.play("enroll", *WORDS, "-e", "profile=fleet-1", "--limit", VM)
-    apply_policy(road, "grub-1", "grub-2", "fleet-1")
-    assert road.joined(VM) == boot
-
-
-@pytest.mark.usefixtures("took")
-def test_the_next_signed_image_is_computed_and_no_machine_leads(road: HybridRoad, kernel: tuple[str, str]) -> None:
-    """Its kernel, initrd and signature are new to every machine; the key that signed it is not."""
-    run = build(road, "fleet-2", "fleet-1")
-    assert run.returncode == 0, run.output[-8000:]
-    apply_policy(road, "grub-1", "grub-2", "fleet-1", "fleet-2")
-    run = update(
-        road, "-e", "image=fleet-2", profiles=("grub-1", "grub-2", "fleet-1", "fleet-2"), on=f"{VM},{road.plane}"
-    )
-    assert run.returncode == 0, run.output[-8000:]
-    assert road.inside(VM, "uname", "-r").strip() == kernel[1]
-    assert road.inside(VM, "od", "-An", "-tu1", "-j4", SECURE_BOOT).strip() == "1"
-    assert takes_pods(road)
-
-
-def apply_policy(road: HybridRoad, *profiles: str) -> None:
-    road.play("policy", *WORDS, "-e", json.dumps({"attested_profiles": ["lab", "lab-vm", *profiles]}))
