@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.vm_bed import LoneMachine
 
 LOG = "/sys/kernel/security/tpm0/binary_bios_measurements"
-LINE = f"{COMMAND_LINE} panic=30"
+PATIENT = "systemd.default_timeout_start_sec=1800 systemd.default_device_timeout_sec=1800"
+LINE = f"{COMMAND_LINE} panic=30 {PATIENT}"
 HELD = (0, 4, 7, 9, 11)
 KEYS_OF_OTHERS = Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd")
 OWNER = "5f4c8e9a-3d0b-4a57-9d52-7b1a3f8d2c61"

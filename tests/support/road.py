@@ -24,7 +24,7 @@ from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obsta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PLAYBOOK_SECONDS = 1800
+PLAYBOOK_SECONDS = 5400.0
 LOCK_REGISTER = 15
 
 
@@ -61,7 +61,6 @@ class Road:
     began: float
     runs: list[Run] = field(default_factory=list)
     plane: str = "cp-1"
-    playbook_seconds: float = PLAYBOOK_SECONDS
 
     @property
     def site(self) -> Path:
@@ -82,8 +81,12 @@ class Road:
         )
 
     def finish(self, playbook: str, process: subprocess.Popen[str]) -> Run:
-        """Wait for a playbook and keep its output."""
-        output, _none = process.communicate(timeout=self.playbook_seconds)
+        """Wait for a playbook and keep its output; a playbook that hangs is ended."""
+        try:
+            output, _none = process.communicate(timeout=PLAYBOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         run = Run(name=playbook, returncode=process.returncode, output=output)
         self.runs.append(run)
         return run

@@ -39,7 +39,6 @@ VIRTUAL = ("vc-", "vw-")
 """The prefix of the lab's virtual machines."""
 
 SECONDS = 2400.0
-PLAYBOOK_SECONDS = 5400.0
 DISK = {
     "attested_state_disk": STATE_DISK,
     "attested_state_disk_minimum_bytes": 256 << 20,
@@ -210,7 +209,7 @@ def hybrid_road(
     name, _colon, loopback = (used or of).partition(":")
     lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
     with ProcessWatch() as watch:
-        road = HybridRoad(lab=lab, watch=watch, began=time.time(), plane=plane, playbook_seconds=PLAYBOOK_SECONDS)
+        road = HybridRoad(lab=lab, watch=watch, began=time.time(), plane=plane)
         try:
             if not used:
                 road.play("lab_machines", *words, where=Path.home())
