@@ -9,12 +9,14 @@ half-way is removed as completely as one that worked.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import shutil
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,7 @@ from common import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SUBNET, GATEWAY = "10.89.7.0/24", "10.89.7.1"
 PROC_SYS = Path("/proc/sys")
@@ -88,13 +90,36 @@ def boot_id() -> str:
     return (PROC_SYS / "kernel/random/boot_id").read_text().strip()
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keep other labs from coming and going meanwhile: each looks at the register and changes the host by it."""
+    place = os.open(REGISTER.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
+
+
 def record(lab: Lab) -> None:
     """Write down the state of the host, once in a lab's life and once more after a reboot of the host."""
-    REGISTER.mkdir(exist_ok=True)
-    write(REGISTER / lab.name, f"{lab.root / 'record.json'}\n")
-    path = lab.root / "record.json"
-    if not path.exists() or json.loads(path.read_text())["boot_id"] != boot_id():
-        write(path, json.dumps(observe(), indent=2) + "\n")
+    with alone():
+        REGISTER.mkdir(exist_ok=True)
+        write(REGISTER / lab.name, f"{lab.root / 'record.json'}\n")
+        path = lab.root / "record.json"
+        if not path.exists() or json.loads(path.read_text())["boot_id"] != boot_id():
+            write(path, json.dumps(observe(), indent=2) + "\n")
+
+
+def leave(lab: Lab) -> None:
+    """Hand over to the labs that remain, or put back the settings if there are none.
+
+    It is the last step: a lab that goes at the same time does not yet miss this one before its namespace is gone.
+    """
+    with alone():
+        before = json.loads((lab.root / "record.json").read_text())
+        if not hand_over(lab, before):
+            restore(before)
 
 
 def hand_over(lab: Lab, before: dict[str, Any]) -> bool:
@@ -158,14 +183,12 @@ def down(lab: Lab) -> bool:
         if lab.root.exists() and any(lab.root.iterdir()):
             raise LabError(f"expected a lab in {lab.root}, got a directory without record.json: not removed")
         return False
-    before = json.loads(path.read_text())
-    others = hand_over(lab, before)
     steps: tuple[Callable[[], None], ...] = (
         lambda: end_processes(lab),
         lambda: remove_containers(lab),
         lambda: remove_network(lab),
         lambda: remove_groups(lab),
-        lambda: None if others else restore(before),
+        lambda: leave(lab),
     )
     failures = [failure for failure in map(attempt, steps) if failure]
     if failures:

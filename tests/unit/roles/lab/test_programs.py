@@ -115,6 +115,24 @@ def test_the_only_lab_hands_over_to_nobody(program, tmp_path, monkeypatch):
     assert not (tmp_path / "register").exists()
 
 
+def test_of_two_labs_that_go_at_the_same_time_the_last_one_puts_the_host_back(program, tmp_path, monkeypatch):
+    """The second goes while the first is removing its network: a namespace that is left keeps its mount."""
+    host, found = labs(program, tmp_path, monkeypatch, first=1.0, second=2.0)
+    done = []
+
+    def remove(lab):
+        if lab.name == "first":
+            host.down(found["second"][0])
+        done.append(f"network of {lab.name}")
+
+    for step in ("end_processes", "remove_containers", "remove_groups"):
+        monkeypatch.setattr(host, step, lambda _lab: None)
+    monkeypatch.setattr(host, "remove_network", remove)
+    monkeypatch.setattr(host, "restore", lambda before: done.append(f"as {before['sysctls']['found by']} found it"))
+    assert host.down(found["first"][0])
+    assert done == ["network of second", "network of first", "as first found it"]
+
+
 def test_a_directory_that_is_no_lab_is_not_removed(program, tmp_path):
     host = program("host")
     common = sys.modules["common"]
