@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,8 @@ SCENARIOS = (
     "api_endpoint",
 )
 """Of molecule, one a role or a module, in an order in which each stands on those before it."""
+SANITY_FILES = {"import": ("plugins/",), "pylint": ("meta/", "playbooks/", "plugins/", "roles/")}
+"""Where the files are that these two read: those of the archive. A nightly run has pylint read the tests as well."""
 SHOWN_WORDS = 16
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
 
@@ -180,7 +183,8 @@ def _sanity(*slow: str, without: tuple[str, ...] = ()) -> Counts:
         outcomes = [_run(*words, *skipped, cwd=tree, env=settings)]
         sources, ground = Sources(tree), _ground(tree)
         for name in slow:
-            files = [one for one in sources.names if name != "import" or one.startswith("plugins/")]
+            every = name == "pylint" and WITHOUT in os.environ
+            files = [one for one in sources.names if every or one.startswith(SANITY_FILES[name])]
             keys = {one: sources.key(one, ground=ground) for one in files}
             verdicts = Verdicts(CACHE / "sanity" / "verdicts" / name, environ=os.environ)
             left = verdicts.left(keys)
@@ -485,11 +489,17 @@ class Ended:
 def here(name: str) -> Ended:
     """Run a stage in this process."""
     say(f"=== {name}: {(STAGES[name].__doc__ or '').splitlines()[0]}")
-    began = time.monotonic()
+    began, used = time.monotonic(), _cpu_seconds()
     counts = STAGES[name]()
     ended = Ended(name=name, seconds=time.monotonic() - began, counts=counts)
-    say(f"=== {ended}")
+    say(f"=== {ended}; {_cpu_seconds() - used:.0f} s of CPU without its machines")
     return ended
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of all its children that have ended."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in both)
 
 
 def in_own_process(name: str) -> Ended:
@@ -536,6 +546,7 @@ def main() -> int:
         raise SystemExit(reason)
     names = _named(arguments.what)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a run starts some thousand interpreters, which import the same
     if "nightly" in arguments.what:
         os.environ |= {"ATTESTED_RANDOM_EXAMPLES": "1", WITHOUT: "1"}  # read by tests/conftest.py and `verdicts`
     beside = len(names) > 1 and arguments.lanes > 1

@@ -4,7 +4,8 @@
 """Replace modules by functions of a file, which ansible-playbook calls itself.
 
 An action plugin replaces the module of the same name. It costs a fork, while a module costs five shells and two
-interpreters. The file is loaded once per run, so it may import `module_utils`.
+interpreters. The file is loaded once per run, so it may import `module_utils`. For the same reason the programs that
+copied playbooks run are started by ansible-playbook itself.
 """
 
 from __future__ import annotations
@@ -40,6 +41,26 @@ class ActionModule(ActionBase):
         return json.loads(json.dumps(done))
 """
 
+COMMAND = """import subprocess
+
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        self.validate_argument_spec({"argv": {"type": "list", "elements": "str", "required": True}})
+        none = {"rc": 0, "stdout": "", "stderr": "", "stdout_lines": [], "stderr_lines": []}
+        if self._task.check_mode:
+            return {"changed": False, "skipped": True, **none}
+        self._low_level_execute_command(":")
+        argv = [str(word) for word in self._task.args["argv"]]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        outputs = {"stdout": done.stdout.rstrip("\\r\\n"), "stderr": done.stderr.rstrip("\\r\\n")}
+        lines = {f"{name}_lines": text.splitlines() for name, text in outputs.items()}
+        wrong = {"failed": True, "msg": "non-zero return code"} if done.returncode else {}
+        return {"changed": True, "cmd": argv, "rc": done.returncode, **outputs, **lines, **wrong}
+"""
+
 
 def replace_modules(collection: Path, program: Path, root: Path, options: Mapping[str, Sequence[str]]) -> None:
     """Replace the modules in ``options`` by ``program``'s ``call(root, name, host, params)``.
@@ -52,3 +73,7 @@ def replace_modules(collection: Path, program: Path, root: Path, options: Mappin
     for name, known in options.items():
         words = {"program": str(program), "root": str(root), "name": name, "options": tuple(known)}
         (plugins / "action" / f"{name}.py").write_text(ACTION.format(**words), encoding="utf-8")
+    (plugins / "action" / "command.py").write_text(COMMAND, encoding="utf-8")
+    for book in (collection / "playbooks").glob("**/*.yml"):
+        text = book.read_text(encoding="utf-8")
+        book.write_text(text.replace("ansible.builtin.command:", "attested.kubernetes.command:"), encoding="utf-8")

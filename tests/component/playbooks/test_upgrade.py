@@ -92,6 +92,7 @@ class Site:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._known: dict[str, tuple[list[str], str]] = {}
         collection = root / "ansible_collections" / "attested" / "kubernetes"
         shutil.copytree(ROOT / "playbooks", collection / "playbooks")
         for book in collection.glob("playbooks/**/*.yml"):
@@ -144,7 +145,16 @@ class Site:
         (self.root / "bundle/manifest.json").write_text(json.dumps(told | ({"steps": between} if between else {})))
 
     def run(self, running: dict[str, str], *options: str, fails: str = "", ends: int = 0) -> tuple[list[str], str]:
-        """Return what was called, and what was printed; ``running``: KUBELET or KUBELET/API SERVER by node."""
+        """Return what was called, and what was printed; ``running``: KUBELET or KUBELET/API SERVER by node.
+
+        A run changes nothing that the next one reads, so the same one is made once for all tests.
+        """
+        key = json.dumps([(self.root / "bundle/manifest.json").read_text(), running, options, fails, ends])
+        if key not in self._known:
+            self._known[key] = self._run(running, options, fails, ends)
+        return self._known[key]
+
+    def _run(self, running: dict[str, str], options: tuple[str, ...], fails: str, ends: int) -> tuple[list[str], str]:
         hosts: dict[str, Any] = {
             group: {"hosts": {name: {"ansible_remote_tmp": str(self.root / name)} for name in names}}
             for group, names in (("control_planes", PLANES), ("workers", WORKERS))
@@ -183,9 +193,9 @@ class Site:
         return trace.read_text().splitlines() if trace.exists() else [], done.stdout + done.stderr
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(tmp_path_factory.mktemp("site"))
 
 
 def kubernetes(lines: list[str]) -> list[str]:

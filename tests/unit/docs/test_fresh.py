@@ -23,5 +23,5 @@ def test_the_descriptors_are_what_the_proto_files_say():
 
 
 def test_a_page_that_says_something_else_is_noticed(monkeypatch):
-    monkeypatch.setitem(build_docs.PAGES, "docs/reason-codes.md", lambda: "something else")
-    assert "docs/reason-codes.md" in build_docs.stale()
+    monkeypatch.setattr(build_docs, "PAGES", {"docs/reason-codes.md": lambda: "something else"})
+    assert build_docs.stale() == ["docs/reason-codes.md"]
