@@ -74,6 +74,8 @@ def replace_modules(collection: Path, program: Path, root: Path, options: Mappin
         words = {"program": str(program), "root": str(root), "name": name, "options": tuple(known)}
         (plugins / "action" / f"{name}.py").write_text(ACTION.format(**words), encoding="utf-8")
     (plugins / "action" / "command.py").write_text(COMMAND, encoding="utf-8")
-    for book in (collection / "playbooks").glob("**/*.yml"):
+    for book in (*collection.glob("playbooks/**/*.yml"), *collection.glob("roles/**/tasks/*.yml")):
+        if not book.resolve().is_relative_to(collection.resolve()):
+            continue  # a link to the real role
         text = book.read_text(encoding="utf-8")
         book.write_text(text.replace("ansible.builtin.command:", "attested.kubernetes.command:"), encoding="utf-8")
