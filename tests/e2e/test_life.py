@@ -60,7 +60,7 @@ def there(sign):
         return any(pathlib.Path("/").glob(sign[1:]))
     return any(words[0].endswith(sign.encode()) for _pid, words in processes())
 subprocess.run(("systemctl", "start", "--no-block", sys.argv[2]), check=True)
-deadline = time.monotonic() + 300
+deadline = time.monotonic() + 900
 while time.monotonic() < deadline:
     if there(sys.argv[1]):
         ended = [pid for pid, words in processes() if b"bootstrapper" in words or words[0].endswith(b"kubeadm")]

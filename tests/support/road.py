@@ -119,7 +119,7 @@ class Road:
         result: list[dict[str, str]] = json.loads(found)
         return result
 
-    def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 300, asked: str = "") -> None:
+    def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 900, asked: str = "") -> None:
         """Wait until the Node of a machine is ready in the boot with this id, by the control plane ``asked``."""
         template = "{.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
         asked = asked or self.plane
@@ -141,7 +141,7 @@ class Road:
         """Reboot a machine and return the id of its new boot."""
         before = self.boot_id(machine)
         self.lab.ssh(machine, "sudo systemctl reboot")
-        return self.lab.wait_for_boot(machine, other_than=before, seconds=300)
+        return self.lab.wait_for_boot(machine, other_than=before, seconds=900)
 
     def boot_id(self, machine: str) -> str:
         """Return the id of the boot of a machine."""

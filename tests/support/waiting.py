@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def wait_for(done: Callable[[], bool], *, seconds: float = 300) -> None:
+def wait_for(done: Callable[[], bool], *, seconds: float = 900) -> None:
     """Poll until the result is true; fails after ``seconds``, far more than necessary."""
     deadline = time.monotonic() + seconds
     while not done():
