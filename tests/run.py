@@ -245,8 +245,8 @@ def unit() -> Counts:
 
 
 def component() -> Counts:
-    """Real swtpm, sockets and openssl; tpm2-tools as cross-check."""
-    return _pytest("tests/component")
+    """Real swtpm, sockets and openssl; tpm2-tools as cross-check. Two files run beside each other."""
+    return _pytest("-n", "2", "--dist", "loadfile", "tests/component")
 
 
 def bundle() -> Counts:
