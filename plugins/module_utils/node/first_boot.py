@@ -98,8 +98,8 @@ class FirstBoot:
         self._bring_bundle(config)
         self.log.event("bundle_ready", sha256=config.bundle_sha256)
         self.playbooks.run(self._order(config, name), TaskLog(self.log))
-        write_atomic(self.done, f"{config.bundle_sha256}\n".encode(), mode=0o644)
         shutil.rmtree(self.store.parent, ignore_errors=True)
+        write_atomic(self.done, f"{config.bundle_sha256}\n".encode(), mode=0o644)  # the last step: it is not repeated
         self.log.event("prepared", node=name)
 
     def _name(self) -> str:

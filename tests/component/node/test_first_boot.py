@@ -16,6 +16,7 @@ import threading
 import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -161,6 +162,21 @@ def test_a_start_after_a_failure_brings_nothing_twice(
     (tmp_path / "play.yml").write_text(PLAY % (tmp_path / "played"))
     boot().run()
     assert len(asked) == len(FOR_WORKERS)
+
+
+def test_a_start_that_ends_while_the_bundle_is_removed_is_made_again(
+    boot: Callable[..., FirstBoot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(_place: Path, **_options: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(first_boot, "shutil", SimpleNamespace(rmtree=cut))
+        with pytest.raises(SystemExit):
+            boot().run()
+    assert not (tmp_path / "done").exists()
+    boot().run()
+    assert ((tmp_path / "done").exists(), (tmp_path / "first-boot").exists()) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "programs/kubelet.gz"])
