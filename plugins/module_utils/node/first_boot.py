@@ -99,7 +99,7 @@ class FirstBoot:
         self.log.event("bundle_ready", sha256=config.bundle_sha256)
         self.playbooks.run(self._order(config, name), TaskLog(self.log))
         shutil.rmtree(self.store.parent, ignore_errors=True)
-        write_atomic(self.done, f"{config.bundle_sha256}\n".encode(), mode=0o644)  # the last step: it is not repeated
+        write_atomic(self.done, f"{config.bundle_sha256}\n".encode(), mode=0o644)  # the last step, see `DONE`
         self.log.event("prepared", node=name)
 
     def _name(self) -> str:
