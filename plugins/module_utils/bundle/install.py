@@ -25,7 +25,7 @@ from .runtime import RuntimeGateway
 from .store import holds, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from ..core.command import Runner
     from .manifest import Architecture, Blob, FileEntry, ImageArchive, Manifest
@@ -38,9 +38,24 @@ if TYPE_CHECKING:
 _NAMESPACE = "k8s.io"
 _SOCKET = "run/containerd/containerd.sock"
 _IMPORT_SECONDS = 600
-_COLUMNS = 3
+_IMPORTS = 3
+_COLUMNS = 6
+"""REF, TYPE, DIGEST, SIZE (a number and its unit) and PLATFORMS of `ctr images list`; LABELS follows."""
+_PINNED = ("io.cri-containerd.pinned", "pinned")
+"""The label by which containerd tells kubelet that its image garbage collection must keep an image."""
+_RELEASES = "attested.releases"
+"""The label with the names of the releases for which an image is pinned, separated by dots."""
 _WRITTEN = ("etc", "opt", "usr/local", "var/lib")
 """Directories into which an upgrade writes programs, images and backups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredImage:
+    """An image of containerd: its digest, whether it is pinned, and for which releases."""
+
+    digest: str
+    pinned: bool = False
+    releases: frozenset[str] = frozenset()
 
 
 class NodeGateway:
@@ -57,9 +72,11 @@ class NodeGateway:
         """Hash the programs of ``selection``, installed and in the releases, and list containerd's images."""
         files = {e.install_path: found for e in selection.files if (found := self._found(self._place(e))) is not None}
         entries = (*selection.files, *selection.step_files)
+        images = self._images()
         return Observed(
             files=files,
-            images=self._images(),
+            images={reference: one.digest for reference, one in images.items()},
+            pinned=frozenset(name for name, one in images.items() if one.pinned and release in one.releases),
             prepared=frozenset(
                 e.install_path for e in entries if self._is(e, self.releases.program(release, e.install_path))
             ),
@@ -81,8 +98,32 @@ class NodeGateway:
             put_file(self.releases.program(release, step.entry.install_path), self._place(step.entry))
         if steps.note:
             self.releases.note_installed(release)
+        imported = {reference for job in steps.imports for reference in job.missing}
+        if gone := self.pin(release, set(steps.pins) - imported):
+            raise ComponentError(
+                f"expected containerd to pin {', '.join(gone)}, kubelet has removed them",
+                reason=Reason.IMAGE_IMPORT_FAILED,
+                hint="Run prepare again.",
+            )
         for job in steps.imports:
-            self._import_images(job.archive, bundle.path(job.archive.blob))
+            self._import_images(release, job.archive, bundle.path(job.archive.blob))
+
+    def pin(self, release: str, references: Collection[str]) -> list[str]:
+        """Pin images for ``release``, unpin those pinned only for releases that are gone; return which are not pinned.
+
+        Without it, kubelet removes the images of a release that is prepared and not yet in use once the disk is full to
+        imageGCHighThresholdPercent.
+        """
+        kept = {release, *self.releases.names()}
+        for name, image in self._images().items():
+            held = (image.releases & kept) | ({release} if name in references else set())
+            if (held, bool(held)) == (image.releases, image.pinned) or not held | image.releases:
+                continue
+            key, value = _PINNED
+            labels = (f"{key}={value if held else ''}", f"{_RELEASES}={'.'.join(sorted(held))}")
+            self._runner.run(["ctr", "--namespace", _NAMESPACE, "images", "label", name, *labels], check=False)
+        found = self._images() if references else {}
+        return sorted(one for one in references if not found.get(one, _NO_IMAGE).pinned)
 
     def _place(self, entry: FileEntry) -> Path:
         return self._root / entry.install_path.lstrip("/")
@@ -104,32 +145,47 @@ class NodeGateway:
             self._hashes[identity] = sha256_of(place)
         return InstalledFile(self._hashes[identity], stat.S_IMODE(state.st_mode))
 
-    def _images(self) -> dict[str, str]:
+    def _images(self) -> dict[str, StoredImage]:
         if not (self._root / _SOCKET).exists():
             return {}
         listed = self._runner.run(["ctr", "--namespace", _NAMESPACE, "images", "list"])
         return parse_image_list(listed.stdout.decode("utf-8", "replace"))
 
-    def _import_images(self, archive: ImageArchive, path: Path) -> None:
+    def _import_images(self, release: str, archive: ImageArchive, path: Path) -> None:
+        """Import an archive and pin its images; again if kubelet has removed one between the two."""
         command = ["ctr", "--namespace", _NAMESPACE, "images", "import", str(path)]
-        try:
-            self._runner.run(command, timeout_seconds=_IMPORT_SECONDS)
-        except SystemFault as error:
-            raise ComponentError(
-                f"expected containerd to import {path}: {error.message}", reason=Reason.IMAGE_IMPORT_FAILED
-            ) from error
-        found = self._images()
-        if lacking := [i.reference for i in archive.images if found.get(i.reference) != i.digest]:
-            raise ComponentError(
-                f"expected {', '.join(lacking)} after importing {path}, containerd does not list them",
-                reason=Reason.IMAGE_IMPORT_FAILED,
-            )
+        for _attempt in range(_IMPORTS):
+            try:
+                self._runner.run(command, timeout_seconds=_IMPORT_SECONDS)
+            except SystemFault as error:
+                raise ComponentError(
+                    f"expected containerd to import {path}: {error.message}", reason=Reason.IMAGE_IMPORT_FAILED
+                ) from error
+            lacking = set(self.pin(release, [image.reference for image in archive.images]))
+            found = self._images()
+            lacking |= {i.reference for i in archive.images if found.get(i.reference, _NO_IMAGE).digest != i.digest}
+            if not lacking:
+                return
+        raise ComponentError(
+            f"expected {', '.join(sorted(lacking))} after importing {path}, containerd does not list them pinned",
+            reason=Reason.IMAGE_IMPORT_FAILED,
+        )
 
 
-def parse_image_list(text: str) -> dict[str, str]:
-    """Return digests by reference from `ctr images list` (columns REF, TYPE, DIGEST ...)."""
-    rows = (line.split() for line in text.splitlines()[1:])
-    return {row[0]: row[2] for row in rows if len(row) >= _COLUMNS}
+_NO_IMAGE = StoredImage(digest="")
+
+
+def parse_image_list(text: str) -> dict[str, StoredImage]:
+    """Return the images by reference from `ctr images list`."""
+    rows = (line.split(maxsplit=_COLUMNS) for line in text.splitlines()[1:])
+    return {row[0]: _stored(row[2], "".join(row[_COLUMNS:])) for row in rows if len(row) >= _COLUMNS}
+
+
+def _stored(digest: str, column: str) -> StoredImage:
+    labels = dict(pair.partition("=")[::2] for pair in column.strip().split(","))
+    key, value = _PINNED
+    releases = frozenset(filter(None, labels.get(_RELEASES, "").split(".")))
+    return StoredImage(digest=digest, pinned=labels.get(key) == value, releases=releases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +211,7 @@ def install_components(params: Mapping[str, Any], check_mode: bool, *, world: No
     if not check_mode:
         gateway.apply(steps, bundle)
         gateway.releases.prune(release)
+        gateway.pin(release, ())
     rendered = render_diff(steps)
     return Result(
         changed=not steps.is_empty,

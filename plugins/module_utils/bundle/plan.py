@@ -32,13 +32,15 @@ class Observed:
     """The observed node: installed programs by install path, digests of images by reference.
 
     ``prepared``: install paths of the programs in the release. ``copies``: path of a file with the same content, by
-    install path. ``noted``: whether the release is recorded as installed.
+    install path. ``pinned``: references of the images that are pinned for the release. ``noted``: whether the release
+    is recorded as installed.
     """
 
     files: Mapping[str, InstalledFile]
     images: Mapping[str, str]
     prepared: frozenset[str] = frozenset()
     copies: Mapping[str, Path] = field(default_factory=dict)
+    pinned: frozenset[str] = frozenset()
     noted: bool = False
 
 
@@ -89,19 +91,21 @@ class ImportImages:
 class Plan:
     """The changes to make, in order; an empty plan means that the node matches the bundle.
 
-    ``waiting``: different programs of a member, which are not changed. ``note``: record the release as installed.
+    ``pins``: references of images to pin for the release, the imported ones among them. ``waiting``: different programs
+    of a member, which are not changed. ``note``: record the release as installed.
     """
 
     prepares: tuple[PrepareFile, ...]
     installs: tuple[InstallFile, ...]
     imports: tuple[ImportImages, ...]
+    pins: tuple[str, ...] = ()
     waiting: tuple[InstallFile, ...] = ()
     note: bool = False
 
     @property
     def is_empty(self) -> bool:
         """No changes."""
-        return not (self.prepares or self.installs or self.imports or self.note)
+        return not (self.prepares or self.installs or self.imports or self.pins or self.note)
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -171,6 +175,10 @@ def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
         if observed.files.get(entry.install_path) != InstalledFile(entry.content_sha256, entry.mode)
     )
     on_the_way = bool(differing) and not switch
+    archives = (*selection.image_archives, *(selection.step_archives if on_the_way else ()))
+    imports = tuple(ImportImages(one, missing) for one in archives if (missing := _missing_images(one, observed)))
+    imported = {reference for job in imports for reference in job.missing}
+    references = dict.fromkeys(image.reference for archive in archives for image in archive.images)
     return Plan(
         prepares=tuple(
             PrepareFile(entry, observed.copies.get(entry.install_path))
@@ -178,11 +186,8 @@ def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
             if entry.install_path not in observed.prepared
         ),
         installs=differing if switch else (),
-        imports=tuple(
-            ImportImages(archive, missing)
-            for archive in (*selection.image_archives, *(selection.step_archives if on_the_way else ()))
-            if (missing := _missing_images(archive, observed))
-        ),
+        imports=imports,
+        pins=tuple(one for one in references if one in imported or one not in observed.pinned),
         waiting=() if switch else differing,
         note=bool(selection.files) and not observed.noted and (switch or not differing),
     )
@@ -206,6 +211,8 @@ def render_diff(steps: Plan) -> dict[str, str]:
     for job in steps.imports:
         before.extend(f"image {reference} absent or different" for reference in job.missing)
         after.extend(f"image {i.reference} {i.digest[:23]}" for i in job.archive.images if i.reference in job.missing)
+    imported = {reference for job in steps.imports for reference in job.missing}
+    after.extend(f"image {reference} pinned" for reference in steps.pins if reference not in imported)
     return {"before": _lines(before), "after": _lines(after)}
 
 

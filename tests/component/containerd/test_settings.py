@@ -9,6 +9,7 @@ It has a mount namespace in which ``/etc``, ``/opt``, ``/run`` and ``/var/lib`` 
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.contain
     PROGRAM,
     apply_settings,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import NodeGateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import this_architecture
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult, SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
@@ -252,12 +254,16 @@ LOGINS = {
 
 def pulled(machine: Machine, reference: str) -> str:
     """Pull as the kubelet does, by the interface for Kubernetes; return what was refused."""
-    socket = "unix:///run/containerd/containerd.sock"
-    crictl = str(_crictl())
-    words = (f"--runtime-endpoint={socket}", f"--image-endpoint={socket}", "pull", reference)
-    done = subprocess.run(machine.inside(crictl, *words), capture_output=True, text=True, check=False)
+    done = crictl(machine, "pull", reference)
     assert CANARY not in done.stdout + done.stderr
     return "" if done.returncode == 0 else done.stderr
+
+
+def crictl(machine: Machine, *words: str) -> subprocess.CompletedProcess[str]:
+    """Ask the interface for Kubernetes."""
+    socket = "unix:///run/containerd/containerd.sock"
+    argv = (str(_crictl()), f"--runtime-endpoint={socket}", f"--image-endpoint={socket}", *words)
+    return subprocess.run(machine.inside(*argv), capture_output=True, text=True, check=False)
 
 
 def _crictl() -> Path:
@@ -325,3 +331,30 @@ def test_the_file_with_a_credential_is_for_root_alone_as_long_as_it_has_one(mach
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     machine.apply(registries=[{"server": "registry.invalid"}])
     assert stat.S_IMODE(place.stat().st_mode) == 0o644
+
+
+def test_the_images_of_a_release_are_pinned_for_the_kubelet(machine: Machine, tmp_path: Path) -> None:
+    """As the interface for Kubernetes tells it: kubelet's garbage collection keeps such images."""
+    if len(machine.plugins) == 1:
+        pytest.skip("containerd 1.6 tells kubelet of no pinned images: docs/limitations.md")
+    ca, key = made_certificate(tmp_path)
+    (machine.root / "etc/hosts").write_text("127.0.0.1 registry.test\n")  # containerd 1 asks loopback without TLS
+    nodes = NodeGateway(machine, root=machine.root)
+    with serve(Registry(image(this_architecture().value)), ca, key) as address:
+        server = f"registry.test:{address.rpartition(':')[2]}"
+        reference = f"{server}/site/app:1"
+        machine.apply(registries=[{"server": server, "ca": ca.read_text()}])
+        assert pulled(machine, reference) == ""
+
+    def pinned() -> bool:
+        (found,) = json.loads(crictl(machine, "images", "--output=json").stdout)["images"]
+        assert reference in found["repoTags"]
+        return bool(found.get("pinned"))
+
+    assert not pinned()
+    nodes.pin("3fd5d2cc37eb", [reference])
+    wait_for(pinned)
+    nodes.pin("3fd5d2cc37eb", [])
+    assert pinned()
+    nodes.pin("623c79565962", [])  # the only release there is now
+    wait_for(lambda: not pinned())

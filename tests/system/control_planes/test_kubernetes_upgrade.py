@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Three control planes and two workers go from Kubernetes 1.35 to 1.37 by one command, while a client asks.
 
-A Deployment with a PodDisruptionBudget runs on the workers. The programs of three versions are built, which takes half
-an hour where they are not there yet. The tests are in the order of one lab's life and share it.
+A Deployment with a PodDisruptionBudget runs on the workers, and kubelet removes unused images as soon as it may. The
+programs of three versions are built, which takes half an hour where they are not there yet. The tests are in the order
+of one lab's life and share it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ PLANES = ("cp-1", "cp-2", "cp-3")
 WORKERS = ("w-1", "w-2")
 NODES = (*PLANES, *WORKERS)
 BEFORE, BETWEEN, AFTER = "1.35.4", "1.36.3", "1.37.2"
-WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 2}')
+MACHINES = {"lab_control_planes": len(PLANES), "lab_workers": len(WORKERS)}
+KUBELET = {"imageGCHighThresholdPercent": 2, "imageGCLowThresholdPercent": 1, "imageMinimumGCAge": "1s"}
+SITE = {"attested_kubelet_configuration": KUBELET}
+WORDS = ("-e", json.dumps(MACHINES | SITE))
 REPLICAS, NEEDED = 4, 3
 STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 LEFT = "ls -d /etc/kubernetes/tmp /var/lib/attested/kubeadm/upgrade 2>/dev/null"
@@ -52,7 +56,7 @@ def words(road: Road) -> tuple[str, ...]:
     """Return the words by which a playbook uses the bundle of the newer version, which lies on every machine."""
     bundle = {"attested_kubernetes_version": AFTER, "attested_kubernetes_steps": [BETWEEN]}
     places = {"attested_bundle": str(road.lab.directory / "bundles" / "newer")}
-    chosen = ("-e", json.dumps({**bundle, **places, "attested_bundle_on_node": "/srv/bundles/newer"}))
+    chosen = ("-e", json.dumps({**SITE, **bundle, **places, "attested_bundle_on_node": "/srv/bundles/newer"}))
     road.play("bundle", *chosen)
     road.play("prepare", *chosen)
     return chosen

@@ -141,8 +141,12 @@ class FakeContainerd:
 
     archives: dict[str, dict[str, str]]
     images: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
     commands: list[tuple[str, ...]] = field(default_factory=list)
     broken: bool = False
+    unlabelled: bool = False
+    removed: list[str] = field(default_factory=list)
+    """References that kubelet removes, one right after each import."""
 
     def run(self, argv: Sequence[str], **_options: object) -> CommandResult:
         self.commands.append(tuple(argv))
@@ -150,9 +154,24 @@ class FakeContainerd:
             if self.broken:
                 raise SystemFault("expected ctr to succeed: no space", reason=Reason.COMMAND_FAILED)
             self.images |= self.archives[argv[-1].rpartition("/")[2]]
-        rows = "".join(f"{ref} application/x {digest} 1 MiB linux/amd64 -\n" for ref, digest in self.images.items())
+            if self.removed:
+                del self.images[self.removed.pop()]
+        if "label" in argv:
+            if self.unlabelled:
+                return CommandResult(argv=tuple(argv), returncode=1, stdout=b"", stderr=b"ctr: not found\n")
+            name, *pairs = argv[argv.index("label") + 1 :]
+            given = dict(pair.split("=", 1) for pair in pairs)
+            self.labels[name] = {key: value for key, value in (self.labels.get(name, {}) | given).items() if value}
+        rows = "".join(
+            f"{name} application/x {digest} 1.0 MiB linux/amd64 {self.column(name)}\t\n"
+            for name, digest in self.images.items()
+        )
         text = "3.11" if "-c" in argv else "REF TYPE DIGEST SIZE PLATFORMS LABELS\n" + rows
         return CommandResult(argv=tuple(argv), returncode=0, stdout=text.encode(), stderr=b"")
+
+    def column(self, name: str) -> str:
+        """Return the labels of an image as `ctr images list` shows them."""
+        return ",".join(f"{key}={value}" for key, value in sorted(self.labels.get(name, {}).items())) or "-"
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import gzip
 import hashlib
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import (
@@ -25,10 +26,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 
 from .conftest import KUBEADM, step
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 KUBELET = "usr/local/bin/kubelet"
+PAUSE, ETCD = "example.test/pause:1", "example.test/etcd:1"
+PIN = {"io.cri-containerd.pinned": "pinned"}
 
 
 @pytest.fixture
@@ -216,6 +216,87 @@ def join(root: Path) -> None:
     """Let the machine be a member."""
     (root / "etc/kubernetes").mkdir(parents=True)
     (root / "etc/kubernetes/kubelet.conf").touch()
+
+
+def release_of(bundle_dir: Path) -> str:
+    return hashlib.sha256((bundle_dir / "manifest.json").read_bytes()).hexdigest()[:12]
+
+
+def current(params: dict[str, Any], world: NodeWorld) -> bool:
+    manifest = base64.b64encode((Path(params["bundle"]) / "manifest.json").read_bytes()).decode()
+    asked = {**params, "manifest": manifest, "store": "/nowhere", "runtime_path": "/opt/attested/venv"}
+    return inspect_components(asked, False, world=world).values["components_current"]
+
+
+def test_images_are_pinned_for_their_release(params, world, containerd, bundle_dir):
+    install_components(params, False, world=world)
+
+    assert containerd.labels == {PAUSE: PIN | {"attested.releases": release_of(bundle_dir)}}
+    commands = len(containerd.commands)
+    assert install_components(params, False, world=world).changed is False
+    assert not any("label" in command for command in containerd.commands[commands:])
+
+
+@pytest.mark.parametrize("lost", ["io.cri-containerd.pinned", "attested.releases"])
+def test_an_image_that_lost_a_label_is_not_current_and_is_pinned_again(params, world, containerd, lost):
+    install_components(params, False, world=world)
+    before = {name: dict(labels) for name, labels in containerd.labels.items()}
+    del containerd.labels[PAUSE][lost]
+
+    assert current(params, world) is False
+    result = install_components(params, True, world=world)
+    assert (result.changed, result.diff.after) == (True, f"image {PAUSE} pinned\n")
+    assert install_components(params, False, world=world).values["imported"] == []
+    assert containerd.labels == before
+    assert current(params, world) is True
+
+
+def test_an_image_is_unpinned_once_no_release_on_the_node_has_it(params, world, containerd, bundle_dir):
+    """One that the admin pinned stays so."""
+    planes, own = {**params, "role": "control_plane"}, "example.test/own:1"
+    containerd.images[own] = "sha256:" + "ee" * 32
+    containerd.labels[own] = dict(PIN)
+    earlier = install_components(planes, False, world=world).values["release"]
+    join(world.root)
+    renew(bundle_dir)
+    manifest = manifest_of(bundle_dir)
+    manifest["image_archives"].pop()
+    rewrite(bundle_dir, manifest)
+
+    later = install_components(planes, False, world=world).values["release"]
+    assert containerd.labels == {
+        PAUSE: PIN | {"attested.releases": ".".join(sorted((earlier, later)))},
+        ETCD: PIN | {"attested.releases": earlier},
+        own: PIN,
+    }
+
+    (world.root / "etc/kubernetes/kubelet.conf").unlink()  # now the later one is installed, and the earlier one goes
+    install_components(planes, False, world=world)
+    assert containerd.labels == {PAUSE: PIN | {"attested.releases": later}, ETCD: {}, own: PIN}
+
+
+def test_containerd_that_refuses_a_label_is_told(params, world, containerd):
+    containerd.unlabelled = True
+    assert f"expected {PAUSE}" in refused(Reason.IMAGE_IMPORT_FAILED, params, world).message
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_image_that_kubelet_removes_before_it_is_pinned_is_imported_again(params, world, containerd, times):
+    containerd.removed = [PAUSE] * times
+    assert install_components(params, False, world=world).changed
+    assert sum("import" in command for command in containerd.commands) == times + 1
+    assert containerd.labels[PAUSE].items() >= PIN.items()
+
+
+def test_an_image_that_kubelet_removes_each_time_is_told(params, world, containerd):
+    containerd.removed = [PAUSE] * 3
+    assert "does not list them pinned" in refused(Reason.IMAGE_IMPORT_FAILED, params, world).message
+
+
+def test_an_unpinned_image_that_kubelet_removes_meanwhile_is_told(params, world, containerd):
+    install_components(params, False, world=world)
+    containerd.labels, containerd.unlabelled = {}, True
+    assert "kubelet has removed them" in refused(Reason.IMAGE_IMPORT_FAILED, params, world).message
 
 
 def identity(path: Path) -> tuple[int, ...]:
