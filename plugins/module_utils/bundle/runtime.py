@@ -115,8 +115,9 @@ class RuntimeGateway:
         pip = [python, str(_pip_of(archive, scratch) / "pip"), "--disable-pip-version-check", "--isolated", "install"]
         offline = ["--quiet", "--no-index", "--find-links", str(scratch), "--no-cache-dir", "--no-deps", "--no-compile"]
         pinned = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
-        # services cannot write to their environment, and bytecode speeds up the first run of Ansible in init
-        left_out = "/site-packages/ansible_test/|/tests?/"
+        # services cannot write to their environment, and bytecode speeds up the first run of Ansible in init. pip does
+        # not run again, and Ansible sends its own modules as text
+        left_out = "/site-packages/(ansible_test|pip|ansible/modules)/|/tests?/"
         compile_all = ["-m", "compileall", "-q", "-j", "0", "-x", left_out, str(target / "lib")]
         try:
             self._runner.run([self._python, "-m", "venv", "--without-pip", str(target)], timeout_seconds=_PIP_SECONDS)
