@@ -12,6 +12,7 @@ because it took long. A pytest stage counts its tests; any other stage counts as
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -107,18 +108,31 @@ def _tally(outcomes: list[bool]) -> Counts:
 
 
 def lint() -> Counts:
-    """Style, types and YAML of the whole tree."""
-    return _tally(
-        _run_beside(
-            ("ansible-lint", "--offline", "-q"),
-            ("ruff", "check", "."),
-            ("ruff", "format", "--check", "."),
-            ("mypy", "-p", PACKAGE),
-            ("mypy", "tests/run.py", "tests/support", "tests/bench", "tests/mutation"),
-            ("yamllint", "--strict", "."),
-            ("antsibull-changelog", "lint"),
-        )
+    """Style, types and YAML of the whole tree; ansible-lint reads it if its verdict could be another."""
+    verdicts, keys = Verdicts(CACHE / "lint" / "verdicts", environ=os.environ), {"ansible-lint": _key_of_ansible_lint()}
+    left = verdicts.left(keys)
+    if not left:
+        print("ansible-lint: all it reads is as it was found good", flush=True)
+    outcomes = _run_beside(
+        ("ansible-lint", "--offline", "-q") if left else ("true",),
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("mypy", "-p", PACKAGE),
+        ("mypy", "tests/run.py", "tests/support", "tests/bench", "tests/mutation"),
+        ("yamllint", "--strict", "."),
+        ("antsibull-changelog", "lint"),
     )
+    verdicts.remember(keys.values() if outcomes[0] else ())
+    return _tally(outcomes)
+
+
+def _key_of_ansible_lint() -> str:
+    """Return the hash of its release, of Ansible's, and of all files but those that it does not read."""
+    read = [one for one in _listed() if not one.startswith(("docs/", "changelogs/"))]
+    read = [one for one in read if not (one.startswith("tests/") and one.endswith(".py"))]
+    files = [f"{one} {hashlib.sha256((ROOT / one).read_bytes()).hexdigest()}" for one in read]
+    tools = [f"{one} {metadata.version(one)}" for one in ("ansible-core", "ansible-lint", "yamllint")]
+    return hashlib.sha256("\n".join([sys.version, *tools, *files]).encode()).hexdigest()
 
 
 def sanity() -> Counts:
@@ -204,13 +218,16 @@ def _ground(tree: Path) -> str:
 
 def _stage(tree: Path) -> None:
     """Copy what git would commit to a path that ansible-test accepts (it resolves links and refuses ours)."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
-    ).stdout.decode()
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tree / name)
+    for name in _listed():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+
+
+def _listed() -> list[str]:
+    """Return the files that git has or would add."""
+    argv = ["git", "ls-files", "-z", "-co", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True).stdout.decode()
+    return sorted(name for name in listed.split("\0") if name and (ROOT / name).is_file())
 
 
 def _offer_pip(home: Path) -> None:
