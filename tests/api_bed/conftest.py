@@ -35,7 +35,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiBed]:
     with api_bed(tmp_path_factory.mktemp("api")) as bed:
         for path in OBJECTS:
             bed.kubectl("apply", "--server-side", "--field-manager=attested-site", "-f", str(path))
-        bed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        bed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=900s")
         yield bed
 
 

@@ -582,7 +582,7 @@ def test_a_copy_is_restored_by_kubectl_alone(released: Site, keys: tuple[SecretB
             item["metadata"].pop(field, None)
             before.get((released.name, item["metadata"]["name"]), {"metadata": {}})["metadata"].pop(field, None)
     put(released.bed, items, "create", check=False)  # the definition; its kind is not known yet
-    released.bed.kubectl("wait", "--for=condition=Established", f"crd/{WIDGETS}", "--timeout=30s")
+    released.bed.kubectl("wait", "--for=condition=Established", f"crd/{WIDGETS}", "--timeout=900s")
     put(released.bed, items, "create", check=False)  # the objects; the definition is there
     put(released.bed, items[1:], "replace", "--subresource=status")
     assert released.widgets() == before

@@ -81,7 +81,7 @@ def stored(bed: ApiBed, name: str) -> bytes:
     address = next(word for word in bed.commands["etcd"] if word.startswith("--listen-client-urls="))
     etcdctl = [str(binaries() / "etcdctl"), f"--endpoints={address.partition('=')[2]}"]
     argv = [*etcdctl, "get", f"/registry/secrets/default/{name}", "--print-value-only"]
-    return subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(argv, capture_output=True, check=True, timeout=900).stdout
 
 
 def holds(data: bytes, value: str) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Machines = Callable[..., Machine]
 
 KIND = "joinattempts.attested-kubernetes.dev"
-_SECONDS = 30
+_SECONDS = 900
 
 
 def refused(action: Callable[[], object]) -> None:

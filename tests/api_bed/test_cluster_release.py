@@ -58,9 +58,9 @@ def test_tickets_name_the_version_from_the_moment_that_it_is_set(
     machine = machines()
     assert machine.ask().public.kubernetes_version == "1.35.4"
     api.apply(release_of("1.36.3"))
-    wait_for(lambda: machine.ask().public.kubernetes_version == "1.36.3", seconds=10)
+    wait_for(lambda: machine.ask().public.kubernetes_version == "1.36.3")
     api.kubectl("delete", RELEASE, "cluster")
-    wait_for(lambda: is_refused(machine), seconds=10)
+    wait_for(lambda: is_refused(machine))
     assert bed.last_refusal()["reason"] == "CLUSTER_RELEASE_ABSENT"
 
 
@@ -89,6 +89,6 @@ def test_the_key_service_writes_the_status_and_nothing_else(api: ApiBed, bed: Se
         release.write_status()
         return [line.split() for line in api.kubectl("get", "clusterrelease", "-o", "wide").splitlines()]
 
-    wait_for(lambda: table()[1][:4] == ["cluster", "1.35.4", "2", "1"] and "1.34.2" in table()[1][-1], seconds=20)
+    wait_for(lambda: table()[1][:4] == ["cluster", "1.35.4", "2", "1"] and "1.34.2" in table()[1][-1])
     assert [*table()[0][:4], table()[0][-1]] == ["NAME", "KUBERNETES", "NODES", "CURRENT", "OTHERS"]
     assert "1.35.4" in api.kubectl("get", "attested")

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import RenewalPlan
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
-_READY_SECONDS = 30
+_READY_SECONDS = 900
 LEASES = ("leases", LEASE, "--namespace=kube-system")
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 

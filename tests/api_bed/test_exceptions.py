@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Machines = Callable[..., Machine]
 
 FIRMWARE = 2
-_SECONDS = 60
+_SECONDS = 900
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def kubectl(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
     argv = [str(binaries() / "kubectl"), f"--kubeconfig={config}", *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False)
 
 
 def who(config: Path, context: str) -> tuple[str, set[str]]:

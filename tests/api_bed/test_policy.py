@@ -99,7 +99,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     with api_bed(tmp_path / "api") as api:
         for path in OBJECTS:
             api.kubectl("apply", "--server-side", "--field-manager=attested-site", "-f", str(path))
-        api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=900s")
         made = Pair(api, tmp_path)
         try:
             for bed in made.beds:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 KIND = "nodeidentities.attested-kubernetes.dev"
-_SECONDS = 60
+_SECONDS = 900
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KIND = "nodeidentities.attested-kubernetes.dev"
 DENIED = "was revoked"
-_SECONDS = 60
+_SECONDS = 900
 _TRIES = 5
 
 

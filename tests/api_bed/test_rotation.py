@@ -92,7 +92,7 @@ def test_a_key_is_rotated_with_kills_in_between_while_secrets_are_written(
     plane = rotation.planes["cp-2"]
     encryption_path(plane.paths).write_bytes(old_file)
     rotation.bed.restart_server(plane.process, plane.server, ready=False)
-    wait_for(lambda: "InternalError" in try_to_read(plane), seconds=60)
+    wait_for(lambda: "InternalError" in try_to_read(plane))
 
 
 def try_to_read(plane: Plane) -> str:
@@ -158,7 +158,7 @@ def stored_by(bed: ApiBed) -> set[str]:
     address = next(word for word in bed.commands["etcd"] if word.startswith("--listen-client-urls="))
     etcdctl = [str(binaries() / "etcdctl"), f"--endpoints={address.partition('=')[2]}"]
     argv = [*etcdctl, "get", "/registry/secrets/", "--prefix", "--write-out=json"]
-    values = json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout)["kvs"]
+    values = json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=900).stdout)["kvs"]
     begin = "k8s:enc:secretbox:v1:"
     found = [base64.b64decode(one["value"])[:80].decode("latin-1") for one in values]
     return {text.removeprefix(begin).partition(":")[0] if text.startswith(begin) else "" for text in found}

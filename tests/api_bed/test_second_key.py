@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 KIND = "nodeidentities.attested-kubernetes.dev"
 ATTEMPTS = "joinattempts.attested-kubernetes.dev"
 FIRST, SECOND, THIRD = "e1" * 32, "e2" * 32, "e3" * 32
-_SECONDS = 60
+_SECONDS = 900
 
 
 def identity(ek: str = FIRST, node: str = "alias-1", **spec: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Kind:
         names = sorted({storage, *versions})
         document["spec"]["versions"] = [{**one, "name": name, "storage": name == storage} for name in names]
         self.bed.apply(document)
-        self.bed.kubectl("wait", "--for=condition=Established", f"crd/{self.name}", "--timeout=30s")
+        self.bed.kubectl("wait", "--for=condition=Established", f"crd/{self.name}", "--timeout=900s")
 
     def fill(self, version: str = "v1") -> None:
         """Make objects with a status."""
@@ -119,7 +119,7 @@ def kind(api: ApiBed) -> Iterator[Kind]:
     made = Kind(api)
     made.fill()
     yield made
-    api.kubectl("delete", "crd", made.name, "--timeout=60s")
+    api.kubectl("delete", "crd", made.name, "--timeout=900s")
 
 
 def test_nothing_is_written_where_one_version_was_ever_stored(kind: Kind) -> None:

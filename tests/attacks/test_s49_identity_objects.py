@@ -45,7 +45,7 @@ THREAT = Threat(
 KIND = "nodeidentities.attested-kubernetes.dev"
 WRITER = "writer"
 DISK = "7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a{:02x}"
-_SECONDS = 60
+_SECONDS = 900
 
 
 @pytest.fixture(scope="module")

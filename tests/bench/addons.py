@@ -62,7 +62,7 @@ def seconds(work: Callable[[], object]) -> float:
 def measure(bed: ApiBed, count: int, size: int) -> None:
     """Save and put back ``count`` objects of ``size`` bytes, and report."""
     bed.apply(charts.definition())
-    bed.kubectl("wait", "--for=condition=Established", f"crd/{charts.WIDGETS}", "--timeout=30s")
+    bed.kubectl("wait", "--for=condition=Established", f"crd/{charts.WIDGETS}", "--timeout=900s")
     created = seconds(lambda: create(bed, widgets(count, size)))
     objects = CustomObjects(kubectl(bed), clock=SystemClock())
     recipient = make_identity()[1]

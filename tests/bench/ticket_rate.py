@@ -120,7 +120,7 @@ def install(api: ApiBed) -> None:
     objects = sorted((ROLES / "control_plane" / "files" / "crds").glob("*.yml"))
     for path in (*objects, ROLES / "key_service" / "files" / "rbac.yml"):
         api.kubectl("apply", "--server-side", "-f", str(path))
-    api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=900s")
 
 
 def enrolled(bed: ServiceBed, directory: Path) -> Iterator[Machine]:

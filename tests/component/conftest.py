@@ -95,7 +95,7 @@ def tool(tmp_path: Path) -> Callable[..., str]:
     def run(swtpm: Swtpm | None, command: str, *arguments: str) -> str:
         environment = {**os.environ, "TPM2TOOLS_TCTI": swtpm.tcti if swtpm else "none"}
         done = subprocess.run(
-            ["tpm2", command, *arguments], cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False
+            ["tpm2", command, *arguments], cwd=tmp_path, env=environment, capture_output=True, timeout=900, check=False
         )
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()

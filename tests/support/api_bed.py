@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 KUBERNETES_VERSION = "1.35.4"
 _CONFIGURED_SECONDS = 120
-_READY_SECONDS = 60
-_STOP_SECONDS = 60
+_READY_SECONDS = 900
+_STOP_SECONDS = 900
 
 
 def binaries() -> Path:
@@ -157,7 +157,7 @@ class ApiBed:
         ]
         deadline = time.monotonic() + _CONFIGURED_SECONDS
         while True:
-            done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=900, check=False)
             if "failed to configure " not in done.stderr or time.monotonic() > deadline:
                 break
             time.sleep(0.5)

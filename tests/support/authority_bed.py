@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import AuthorityPlan
 
 ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controller-manager"
-_STOP_SECONDS = 30
+_STOP_SECONDS = 900
 _READY_SECONDS = 600
 _TIMEOUT_SECONDS = 300
 _PAUSE_SECONDS = 1.0

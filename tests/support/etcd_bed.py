@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_SECONDS = 60
-_STOP_SECONDS = 60
+_SECONDS = 900
+_STOP_SECONDS = 900
 
 
 @dataclass(slots=True, kw_only=True)

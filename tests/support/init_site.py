@@ -59,7 +59,7 @@ class Lines:
     def shown(self, text: str) -> None:
         """Wait until a line contains ``text``."""
         with self._more:
-            assert self._more.wait_for(lambda: any(text in line for line in self.all), timeout=60), self.all
+            assert self._more.wait_for(lambda: any(text in line for line in self.all), timeout=900), self.all
 
 
 @dataclass

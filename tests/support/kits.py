@@ -137,7 +137,7 @@ def soft_token(folder: Path, *, label: str = "kit") -> SoftToken:
     environment = {**os.environ, "SOFTHSM2_CONF": str(settings)}
     module = _softhsm_module()
     words = ("--init-token", "--free", "--label", label, "--so-pin", "27182818", "--pin", PIN, "--module", module)
-    subprocess.run(["softhsm2-util", *words], env=environment, check=True, capture_output=True, timeout=60)
+    subprocess.run(["softhsm2-util", *words], env=environment, check=True, capture_output=True, timeout=900)
     return SoftToken(module=module, label=label, environment=environment)
 
 

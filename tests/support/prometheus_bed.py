@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MONITORING = ROOT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 PROGRAMS = ("prometheus", "promtool", "prometheus-node-exporter")
-_START_SECONDS = 60
+_START_SECONDS = 900
 _READER = "import sys, urllib.request as r; sys.stdout.buffer.write(r.urlopen(sys.argv[1], timeout=5).read())"
 
 

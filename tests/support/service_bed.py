@@ -190,7 +190,7 @@ class ServiceBed:
         running = [process for process in self.processes.values() if process.poll() is None]
         for process in running:
             process.terminate()
-        codes = [abs(process.wait(timeout=60)) for process in running]
+        codes = [abs(process.wait(timeout=900)) for process in running]
         lines = [line for name in self.processes for line in self.lines(name)]
         self._tpms.close()
         shutil.rmtree(self.directory)

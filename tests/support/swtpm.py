@@ -25,7 +25,7 @@ Opened: TypeAlias = Callable[..., AbstractContextManager[Tpm]]
 
 TOOLS = ("swtpm", "swtpm_setup", "swtpm_ioctl", "swtpm_localca", "certtool")
 _STARTUP_CLEAR = bytes.fromhex("80010000000c000001440000")
-_READY_SECONDS = 20
+_READY_SECONDS = 900
 _SETUP_CONF = """\
 create_certs_tool = {localca}
 create_certs_tool_config = {folder}/localca.conf
@@ -79,7 +79,7 @@ def manufacture(state: Path, authority: CertificateAuthority, *, certified: bool
     command = ["swtpm_setup", "--tpm2", "--tpmstate", str(state), "--overwrite"]
     command += ["--create-ek-cert", "--lock-nvram"] if certified else []
     command += ["--pcr-banks", banks, "--config", str(authority.configuration(banks)), "--vmid", state.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -118,7 +118,7 @@ class Swtpm:
     def ioctl(self, *arguments: str) -> None:
         """Send a command to the control channel."""
         where = ["--tcp", f"127.0.0.1:{self.port + 1}"] if self.port else ["--unix", f"{self.socket}.ctrl"]
-        done = subprocess.run(["swtpm_ioctl", *where, *arguments], capture_output=True, timeout=20, check=False)
+        done = subprocess.run(["swtpm_ioctl", *where, *arguments], capture_output=True, timeout=900, check=False)
         assert done.returncode == 0, done.stderr.decode()
 
     def reset(self) -> None:
@@ -130,11 +130,11 @@ class Swtpm:
         """End this process."""
         if self._process.poll() is None:
             self._process.terminate()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=900)
 
     def _connect(self) -> socket.socket:
         if self.port:
-            return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+            return socket.create_connection(("127.0.0.1", self.port), timeout=900)
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.settimeout(20)
         link.connect(str(self.socket))

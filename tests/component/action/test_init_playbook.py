@@ -61,7 +61,7 @@ class Terminal:
     def end(self) -> int:
         """Return the exit code."""
         code = self._process.wait(timeout=120)
-        self._reader.join(timeout=60)
+        self._reader.join(timeout=900)
         return code
 
     @property

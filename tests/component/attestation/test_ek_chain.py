@@ -41,7 +41,7 @@ def define(swtpm: Swtpm, index: int, content: bytes, folder: Path) -> None:
         ["tpm2_nvdefine", f"{index:#x}", "-C", "o", "-s", str(len(content)), "-a", attributes],
         ["tpm2_nvwrite", f"{index:#x}", "-C", "o", "-i", str(folder / "content")],
     ):
-        done = subprocess.run([*command, *tcti], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([*command, *tcti], capture_output=True, text=True, timeout=900, check=False)
         assert done.returncode == 0, done.stderr
 
 

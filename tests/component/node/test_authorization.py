@@ -66,7 +66,7 @@ def guarded(swtpm: Swtpm) -> Iterator[Swtpm]:
     for hierarchy, value in (("owner", OWNER), ("endorsement", ENDORSEMENT)):
         subprocess.run(
             ["tpm2_changeauth", "-T", f"swtpm:path={swtpm.socket}", "-c", hierarchy, value],
-            check=True, capture_output=True, timeout=60,
+            check=True, capture_output=True, timeout=900,
         )  # fmt: skip
     yield swtpm
     HeldAuths(swtpm.tcti).write({})
@@ -222,7 +222,7 @@ def played(folder: Path, tcti: str) -> subprocess.CompletedProcess[str]:
 def test_no_value_shows_at_full_verbosity_in_files_or_processes_and_a_planted_one_would(
     guarded: Swtpm, tmp_path: Path
 ) -> None:
-    if subprocess.run([*IN_MEMORY, "true"], capture_output=True, timeout=60, check=False).returncode:
+    if subprocess.run([*IN_MEMORY, "true"], capture_output=True, timeout=900, check=False).returncode:
         pytest.skip("no mount namespace here: needs root and unshare, to have /run/attested on tmpfs")
     if Path("/proc/swaps").read_text(encoding="utf-8").count("\n") > 1:
         pytest.skip("this machine swaps: nothing secret is held on it (SWAP_ACTIVE)")

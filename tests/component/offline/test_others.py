@@ -40,13 +40,13 @@ needs_token = pytest.mark.skipif(bool(kits.missing_for_token()), reason=kits.mis
 @needs_age_program
 def test_age_itself_opens_a_kit_for_recipients_and_we_open_what_age_closed(tmp_path: Path) -> None:
     identity, kit, plain = (tmp_path / name for name in ("identity.txt", "prod.age", "kit.json"))
-    subprocess.run(["age-keygen", "-o", identity], check=True, capture_output=True, timeout=60)
+    subprocess.run(["age-keygen", "-o", identity], check=True, capture_output=True, timeout=900)
     recipient = identity.read_text(encoding="ascii").split("public key: ")[1].split()[0]
     kit.write_bytes(close_kit(KIT, Lock(recipients=(recipient,)), random=SystemRandom()))
-    done = subprocess.run(["age", "-d", "-i", identity, kit], check=True, capture_output=True, timeout=60)
+    done = subprocess.run(["age", "-d", "-i", identity, kit], check=True, capture_output=True, timeout=900)
     assert Kit.from_bytes(done.stdout) == KIT
     plain.write_bytes(KIT.to_bytes())
-    subprocess.run(["age", "-r", recipient, "-o", kit, plain], check=True, timeout=60)
+    subprocess.run(["age", "-r", recipient, "-o", kit, plain], check=True, timeout=900)
     assert open_kit(kit.read_bytes(), KitKeys(identities=parse_identities(identity.read_bytes()))) == KIT
 
 

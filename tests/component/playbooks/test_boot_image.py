@@ -72,7 +72,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
     key = ("-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem"))
     words = ("req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=site", "-days", "2")
-    subprocess.run(["openssl", *words, *key], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *words, *key], check=True, capture_output=True, timeout=900)
     return folder
 
 
@@ -161,14 +161,14 @@ def test_the_sites_own_key_signs_without_being_named_and_is_opened_in_memory_alo
         code, _changed, said = play(site, *vault, "-vvvv", image="fleet-4")
         assert code == 0, said
         view = [f"{program}-vault", "view", *vault, ".secrets/secure-boot-key.pem"]
-        clear = subprocess.run(view, cwd=site, capture_output=True, text=True, check=True, timeout=60).stdout
+        clear = subprocess.run(view, cwd=site, capture_output=True, text=True, check=True, timeout=900).stdout
         needles = [line for line in clear.splitlines() if line and "-----" not in line]
         assert len(needles) > 20
         found = [path for path in site.rglob("*") if path.is_file() and needles[0].encode() in path.read_bytes()]
         assert ([one for one in needles if one in said], found) == ([], [])
         image = site / "boot-images" / "fleet-4.efi"
         checked = ["sbverify", "--cert", str(site / "secure-boot.pem"), str(image)]
-        assert subprocess.run(checked, capture_output=True, check=False, timeout=60).returncode == 0
+        assert subprocess.run(checked, capture_output=True, check=False, timeout=900).returncode == 0
         certificate = (site / "boot-images" / "secure-boot.cer").read_bytes()
         assert certificate in signature_of(image.read_bytes())
         assert parse_program(image.read_bytes()).digest == parse_program(built.read_bytes()).digest

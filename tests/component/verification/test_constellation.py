@@ -102,7 +102,7 @@ class Processes:
         for one in self._all:
             one.terminate()
         for one in self._all:
-            one.wait(timeout=60)
+            one.wait(timeout=900)
 
 
 def node_config(tcti: str) -> dict[str, Any]:
