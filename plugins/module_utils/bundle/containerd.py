@@ -46,6 +46,9 @@ CONFIGURATION = "/etc/containerd/config.toml"
 NETWORK_PLUGINS = "/opt/cni/bin"
 """The default directory into which network plugins install their programs."""
 _CRI = "io.containerd.grpc.v1.cri"
+_RUNTIME = "io.containerd.cri.v1.runtime"
+_STATISTICS = {"stats_collect_period": "10s"}
+"""containerd 2.3 reads the CPU usage of all containers once a second. kubelet reads it from their control groups."""
 _RUNC = "io.containerd.runc.v2"
 _OURS = "this collection sets it"
 _RULED: dict[tuple[str, ...], str] = {
@@ -62,7 +65,7 @@ _RULED: dict[tuple[str, ...], str] = {
     ("plugins", "*", "root_path"): "images and containers stay in containerd's own directory",
     ("plugins", "io.containerd.internal.v1.opt"): _OURS,
     ("plugins", "io.containerd.cri.v1.images"): f"use the format of version 2, below {_CRI}",
-    ("plugins", "io.containerd.cri.v1.runtime"): f"use the format of version 2, below {_CRI}",
+    ("plugins", _RUNTIME): f"use the format of version 2, below {_CRI}",
     ("plugins", "io.containerd.grpc.v1.images"): f"use the format of version 2, below {_CRI}",
     ("plugins", _CRI, "sandbox_image"): "the bundle contains it",
     ("plugins", _CRI, "restrict_oom_score_adj"): _OURS,
@@ -111,7 +114,7 @@ def render_configuration(params: Mapping[str, Any], *, sandbox_image: str, of_bu
         "cni": {**plugins, "conf_dir": "/etc/cni/net.d"},
         "containerd": {"runtimes": runtimes},
     }
-    tables: dict[str, Any] = {"version": 2, "plugins": {_CRI: cri}}
+    tables: dict[str, Any] = {"version": 2, "plugins": {_CRI: cri, **({_RUNTIME: _STATISTICS} if of_bundle else {})}}
     for name, content in sorted(params["drop_ins"].items()):
         where = f"attested_containerd_drop_ins.{name}"
         drop_in = _table(content, where=where)

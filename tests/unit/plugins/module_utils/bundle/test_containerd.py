@@ -50,8 +50,9 @@ def rendered(**given: Any) -> dict[str, Any]:
 
 def test_containerd_of_a_distribution_knows_one_directory_of_plugins():
     text = render_configuration(options(), sandbox_image="pause:1", of_bundle=False)
-    cni = tomllib.loads(text)["plugins"][CRI]["cni"]
-    assert cni == {"bin_dir": "/usr/lib/cni", "conf_dir": "/etc/cni/net.d"}
+    plugins = tomllib.loads(text)["plugins"]
+    assert plugins[CRI]["cni"] == {"bin_dir": "/usr/lib/cni", "conf_dir": "/etc/cni/net.d"}
+    assert set(rendered()["plugins"]) - set(plugins) == {"io.containerd.cri.v1.runtime"}
 
 
 class Machine:
