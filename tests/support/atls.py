@@ -239,7 +239,7 @@ def connected_sessions() -> tuple[TlsSession, TlsSession]:
     return server, client
 
 
-async def settled(condition: Any, *, seconds: float = 30) -> None:
+async def settled(condition: Any, *, seconds: float = 900) -> None:
     """Wait until ``condition()`` is true; fails after a timeout."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for belongs to the code under test

@@ -183,7 +183,7 @@ async def test_limits_hold_before_a_handler_runs(bed: Bed, name: str, options: d
 async def test_too_many_calls_at_once_are_told(bed: Bed) -> None:
     """The third of two; and there is room again afterwards."""
     held = [asyncio.create_task(bed.call("hold")) for _unused in range(2)]
-    await asyncio.sleep(0.1)
+    await settled(lambda: bed.server.calls == 2)
     assert (await bed.error("echo")).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     bed.handlers.release.set()
     await asyncio.gather(*held)
@@ -308,7 +308,7 @@ class TestFloor:
 async def test_a_stopped_server_lets_calls_end_and_leaves_no_socket(bed: Bed) -> None:
     """A running call gets its answer."""
     held = asyncio.create_task(bed.call("hold", b"x"))
-    await asyncio.sleep(0.1)
+    await settled(lambda: bed.server.calls == 1)
     stopping = asyncio.create_task(bed.server.stop())
     await asyncio.sleep(0)
     bed.handlers.release.set()
