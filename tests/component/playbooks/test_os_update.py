@@ -41,9 +41,11 @@ MODULES = {
     "node_identity": ("site", "records"),
     "node_status_info": (),
     "policy_record": ("policy",),
+    "slurp": ("src",),
     "trace": ("what", "name", "state", "reboot_timeout"),
 }
 PROGRAM = '''
+import base64
 import hashlib
 import json
 import re
@@ -66,6 +68,8 @@ def answer(fleet, trace, name, host, params):
     machine = fleet["machines"].get(host, {})
     allowed = [one for one in params.get("profiles", []) if one in fleet["written"]]
     accepted = [boot for profile in allowed for boot in fleet["written"][profile]]
+    if name == "slurp":
+        return {"content": base64.b64encode(Path(params["src"]).read_bytes()).decode()}
     if name == "node_status_info":
         return {"phase": machine.get("phase", "Joined"), "kubelet_active": True}
     if name == "attestation_verification" and params.get("purpose") == "enroll":
@@ -169,6 +173,7 @@ class Site:
             text = book.read_text(encoding="utf-8").replace("/opt/attested/venv/bin/python", sys.executable)
             for name in ("systemd_service", "reboot"):
                 text = text.replace(f"ansible.builtin.{name}", "attested.kubernetes.trace")
+            text = text.replace("ansible.builtin.slurp", "attested.kubernetes.slurp")
             text = text.replace("dest: /var/lib/attested/boot-images/", f"dest: {root}/copied/")
             book.write_text(text.replace("delay: 10", "delay: 0"), encoding="utf-8")
         (root / "program.py").write_text(PROGRAM, encoding="utf-8")
