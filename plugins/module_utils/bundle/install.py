@@ -101,9 +101,9 @@ class NodeGateway:
         imported = {reference for job in steps.imports for reference in job.missing}
         if gone := self.pin(release, set(steps.pins) - imported):
             raise ComponentError(
-                f"expected containerd to pin {', '.join(gone)}, kubelet has removed them",
+                f"expected containerd to pin {', '.join(gone)}, it does not list them pinned",
                 reason=Reason.IMAGE_IMPORT_FAILED,
-                hint="Run prepare again.",
+                hint="Run prepare again: kubelet may have removed them meanwhile.",
             )
         for job in steps.imports:
             self._import_images(release, job.archive, bundle.path(job.archive.blob))
