@@ -170,6 +170,12 @@ def update_the_fleet(road: Road) -> None:
         time.sleep(0.3)
     road.play("init")
     road.play("node", "--limit=w-1,w-2")
+    wait_for(lambda: {profile_of(road, name) for name in FLEET} == {NEW_PROFILE})  # cp-1 attests itself a moment later
+
+
+def profile_of(road: Road, node: str) -> str:
+    """Return the profile that the last evidence of a node met."""
+    return str(live(road, node)["status"]["lastAttestation"]["profile"])
 
 
 def refused(road: Road, machine: str) -> Run:
