@@ -98,8 +98,7 @@ class NodeGateway:
             put_file(self.releases.program(release, step.entry.install_path), self._place(step.entry))
         if steps.note:
             self.releases.note_installed(release)
-        imported = {reference for job in steps.imports for reference in job.missing}
-        if gone := self.pin(release, set(steps.pins) - imported):
+        if gone := self.pin(release, steps.pins):
             raise ComponentError(
                 f"expected containerd to pin {', '.join(gone)}, it does not list them pinned",
                 reason=Reason.IMAGE_IMPORT_FAILED,

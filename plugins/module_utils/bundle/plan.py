@@ -91,8 +91,8 @@ class ImportImages:
 class Plan:
     """The changes to make, in order; an empty plan means that the node matches the bundle.
 
-    ``pins``: references of images to pin for the release, the imported ones among them. ``waiting``: different programs
-    of a member, which are not changed. ``note``: record the release as installed.
+    ``pins``: references of images to pin for the release, without those to import, which are pinned then. ``waiting``:
+    different programs of a member, which are not changed. ``note``: record the release as installed.
     """
 
     prepares: tuple[PrepareFile, ...]
@@ -187,7 +187,7 @@ def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
         ),
         installs=differing if switch else (),
         imports=imports,
-        pins=tuple(one for one in references if one in imported or one not in observed.pinned),
+        pins=tuple(one for one in references if one not in imported and one not in observed.pinned),
         waiting=() if switch else differing,
         note=bool(selection.files) and not observed.noted and (switch or not differing),
     )
@@ -211,8 +211,7 @@ def render_diff(steps: Plan) -> dict[str, str]:
     for job in steps.imports:
         before.extend(f"image {reference} absent or different" for reference in job.missing)
         after.extend(f"image {i.reference} {i.digest[:23]}" for i in job.archive.images if i.reference in job.missing)
-    imported = {reference for job in steps.imports for reference in job.missing}
-    after.extend(f"image {reference} pinned" for reference in steps.pins if reference not in imported)
+    after.extend(f"image {reference} pinned" for reference in steps.pins)
     return {"before": _lines(before), "after": _lines(after)}
 
 
