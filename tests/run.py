@@ -31,7 +31,7 @@ from xml.etree import ElementTree as ET
 
 from ansible_collections.attested.kubernetes.tests.support import importer
 from ansible_collections.attested.kubernetes.tests.support import lanes as imported
-from ansible_collections.attested.kubernetes.tests.support.broken import broken
+from ansible_collections.attested.kubernetes.tests.support.broken import broken, broken_task
 from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named, say
 from ansible_collections.attested.kubernetes.tests.support.threats import untried
 from ansible_collections.attested.kubernetes.tests.support.verdicts import WITHOUT, Sources, Verdicts
@@ -91,8 +91,8 @@ def _run(*argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = No
     return subprocess.run(argv, cwd=cwd or ROOT, env={**os.environ, **(env or {})}, check=False).returncode == 0
 
 
-def _run_beside(*argvs: tuple[str, ...]) -> list[bool]:
-    """Run programs side by side and print each one's output as a whole."""
+def _run_beside(*argvs: tuple[str, ...]) -> dict[str, bool]:
+    """Run programs side by side, print each one's output as a whole, and return which were good."""
 
     def one(argv: tuple[str, ...]) -> bool:
         done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -100,11 +100,13 @@ def _run_beside(*argvs: tuple[str, ...]) -> list[bool]:
         return done.returncode == 0
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(one, argvs))
+        return dict(zip(map(" ".join, argvs), pool.map(one, argvs), strict=True))
 
 
-def _tally(outcomes: list[bool]) -> Counts:
-    return Counts(passed=sum(outcomes), failed=len(outcomes) - sum(outcomes))
+def _tally(outcomes: Mapping[str, bool]) -> Counts:
+    """Count what was good, by name."""
+    failed = tuple(name for name, good in outcomes.items() if not good)
+    return Counts(passed=len(outcomes) - len(failed), failed=len(failed), broken=failed)
 
 
 def lint() -> Counts:
@@ -114,7 +116,7 @@ def lint() -> Counts:
     if not left:
         print("ansible-lint: all it reads is as it was found good", flush=True)
     outcomes = _run_beside(
-        ("ansible-lint", "--offline", "-q") if left else ("true",),
+        reader := ("ansible-lint", "--offline", "-q") if left else ("true",),
         ("ruff", "check", "."),
         ("ruff", "format", "--check", "."),
         ("mypy", "-p", PACKAGE),
@@ -122,7 +124,7 @@ def lint() -> Counts:
         ("yamllint", "--strict", "."),
         ("antsibull-changelog", "lint"),
     )
-    verdicts.remember(keys.values() if outcomes[0] else ())
+    verdicts.remember(keys.values() if outcomes[" ".join(reader)] else ())
     return _tally(outcomes)
 
 
@@ -158,7 +160,7 @@ def galaxy() -> Counts:
         made = _wheels_of_installed(archives[0], scratch / "installed")
     found = importer.complaints(said, sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py")))
     print("".join(f"{line}\n" for line in found), end="", flush=True)
-    return _tally([not found, made])
+    return _tally({"galaxy-importer": not found, "wheels of what is installed": made})
 
 
 def _wheels_of_installed(archive: Path, place: Path) -> bool:
@@ -194,7 +196,7 @@ def _sanity(*slow: str, without: tuple[str, ...] = ()) -> Counts:
         tree = Path(directory) / SANITY_TREE
         _stage(tree)
         skipped = [word for name in (*slow, *without) for word in ("--skip-test", name)]
-        outcomes = [_run(*words, *skipped, cwd=tree, env=settings)]
+        outcomes = {"ansible-test": _run(*words, *skipped, cwd=tree, env=settings)}
         sources, ground = Sources(tree), _ground(tree)
         for name in slow:
             every = name == "pylint" and WITHOUT in os.environ
@@ -203,9 +205,8 @@ def _sanity(*slow: str, without: tuple[str, ...] = ()) -> Counts:
             verdicts = Verdicts(CACHE / "sanity" / "verdicts" / name, environ=os.environ)
             left = verdicts.left(keys)
             print(f"{name}: {len(left)} files of {len(files)}, the others are as they were found good", flush=True)
-            good = not left or _run(*words, "--test", name, *left, cwd=tree, env=settings)
-            verdicts.remember(keys.values() if good else ())
-            outcomes.append(good)
+            outcomes[name] = not left or _run(*words, "--test", name, *left, cwd=tree, env=settings)
+            verdicts.remember(keys.values() if outcomes[name] else ())
         return _tally(outcomes)
 
 
@@ -270,7 +271,7 @@ def bundle() -> Counts:
     """Kubernetes from source, unless the cache has it: the API bed and the machines run it."""
     inventory = ("-i", "inventory/example/hosts.yml", "-e", f"attested_bundle={CACHE / 'test-bundle'}")
     stages = {"ANSIBLE_STDOUT_CALLBACK": "attested.kubernetes.stages"}
-    return _tally([_run("ansible-playbook", "attested.kubernetes.bundle", *inventory, env=stages)])
+    return _tally({"playbook": _run("ansible-playbook", "attested.kubernetes.bundle", *inventory, env=stages)})
 
 
 def api_bed() -> Counts:
@@ -307,7 +308,7 @@ def fuzz() -> Counts:
 def fuzz_long() -> Counts:
     """The same, two minutes each, and ten thousand mutations of each document; what reaches further is kept."""
     documents = _run(sys.executable, "tests/fuzz/documents.py", "--seed", str(int(time.time())))
-    return _fuzz(120) + _tally([documents])
+    return _fuzz(120) + _tally({"documents": documents})
 
 
 def _fuzz(seconds: int, *more: str) -> Counts:
@@ -324,18 +325,19 @@ def _fuzz(seconds: int, *more: str) -> Counts:
                 if told := re.match(r"fuzz (\w+) +(\d+) inputs$", text):
                     found[told[1]] = int(told[2])
     print(f"fuzz: {sum(found.values())} inputs to {len(names)} parsers", flush=True)
-    outcomes = [name in found for name in names]
-    return _tally(outcomes if all(outcomes) == (program.returncode == 0) else [*outcomes, False])
+    outcomes = {name: name in found for name in names}
+    alike = all(outcomes.values()) == (program.returncode == 0)
+    return _tally(outcomes if alike else {**outcomes, "exit code": False})
 
 
 def mutation() -> Counts:
     """Each small lie in the deciding code, and a test that fails for it."""
-    return _tally([_run(sys.executable, "tests/mutation/run.py")])
+    return _tally({"survivors": _run(sys.executable, "tests/mutation/run.py")})
 
 
 def mutation_slice() -> Counts:
     """A few of them in a few of the files, both chosen by the commit."""
-    return _tally([_run(sys.executable, "tests/mutation/run.py", "--slice", "5", "--files", "12")])
+    return _tally({"survivors": _run(sys.executable, "tests/mutation/run.py", "--slice", "5", "--files", "12")})
 
 
 def machines() -> Counts:
@@ -389,19 +391,30 @@ def e2e() -> Counts:
 def molecule() -> Counts:
     """Roles on real nodes: check, converge, idempotence, verify."""
     _molecule("destroy")  # what a run that was killed left
-    scenarios = SCENARIOS if _molecule("create") else ()
-    outcomes = [_molecule("test", "-s", name, "--destroy=never") for name in scenarios] or [False]
-    return _tally([*outcomes, _molecule("destroy")])
+    made = _molecule("create")
+    scenarios = SCENARIOS if made.failed == 0 else ()
+    outcomes = [_molecule("test", "-s", name, "--destroy=never") for name in scenarios] or [made]
+    return sum((*outcomes, _molecule("destroy")), Counts())
 
 
-def _molecule(*words: str) -> bool:
+def _molecule(*words: str) -> Counts:
     command = ("molecule", "-c", "tests/molecule/config.yml", *words)
     settings = {
         "ANSIBLE_PIPELINING": "true",
         "ANSIBLE_STDOUT_CALLBACK": "default",
         "MOLECULE_GLOB": "tests/molecule/*/molecule.yml",
     }
-    return _run(*command, env=settings)
+    print(f"+ {' '.join(command)}", flush=True)
+    output = ""
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **settings}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as program:
+        for line in program.stdout or ():
+            print(line, end="", flush=True)
+            output += line
+    if program.returncode == 0:
+        return Counts(passed=1)
+    return Counts(failed=1, broken=(f"{' '.join(words)}: {broken_task(output)}",))
 
 
 STAGES: dict[str, Callable[[], Counts]] = {

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree as ET
 
 LONGEST = 500
+_FRAME = re.compile(r"\x1b\[[0-9;]*m|│")
+_FAILED = re.compile(r"(fatal|failed): \[|Idempotence test failed")
 
 
 def broken(suite: ET.Element) -> tuple[str, ...]:
@@ -24,6 +27,16 @@ def broken(suite: ET.Element) -> tuple[str, ...]:
             name, words = f"{case.get('classname', '')}::{case.get('name', '')}", _first_words(case)
             told[name] = "as " + next(one for one in told if told[one] == words) if words in told.values() else words
     return tuple(f"{name}: {words}"[:LONGEST] for name, words in told.items())
+
+
+def broken_task(output: str) -> str:
+    """Return what molecule printed about the last task that failed, from its title on, in `LONGEST` characters."""
+    text = " ".join(_FRAME.sub("", output).split())
+    failed = [found.start() for found in _FAILED.finditer(text)]
+    if not failed:
+        return text[-LONGEST:]
+    title = text.rfind("TASK [", 0, failed[-1]) if text[failed[-1]] == "f" else failed[-1]
+    return text[max(title, 0) :][:LONGEST]
 
 
 def _failure(case: ET.Element) -> ET.Element | None:
