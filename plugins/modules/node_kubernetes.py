@@ -22,6 +22,8 @@ description:
     true, then run it again.
   - Fails with V(RELEASE_NOT_PREPARED), V(RELEASE_DOWNGRADE) or V(RELEASE_SKEW) and changes nothing if the node does not
     have the release, runs a newer one, or is a control plane of more than one minor version before.
+  - Fails with V(ETCD_MEMBER_UNHEALTHY) and changes nothing if a member of etcd is not healthy before C(kubeadm)
+    upgrades a control plane. The module waits a minute for it, and not at all in check mode.
   - With O(step) only the static Pods are upgraded, to a release that control planes go through before O(release); the
     kubelet waits for O(release), and so do the Pods that C(kubeadm) installs on all nodes. A control plane that is past
     the step is left as it is.
@@ -173,7 +175,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, installed("node.kubernetes:run_kubernetes"), libraries=("cryptography", "yaml"))
+    run_module(SPEC, installed("node.upgrade:run_kubernetes"), libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

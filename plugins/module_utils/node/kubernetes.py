@@ -1,12 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_kubernetes`: upgrade Kubernetes on a member from a prepared release, or roll back on failure.
+"""Kubernetes of a member: what it runs, how a prepared release takes its place, and how that is rolled back.
 
 The order is kubeadm's ("Upgrading kubeadm clusters"): `kubeadm upgrade apply` on the first control plane and
 `kubeadm upgrade node` on all other nodes, then the drain, then the new kubelet. The directory `upgrade/` in kubeadm's
-state has the previous files until the new kubelet is healthy. The next run repeats an interrupted one: each
-command may run twice. `upgrade_plan.py` plans the changes.
+state has the previous files until the new kubelet is healthy. `upgrade.py` carries out what `upgrade_plan.py` plans.
 """
 
 from __future__ import annotations
@@ -18,33 +17,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..bundle.containerd import Place, restart_replaced
 from ..bundle.containerd import restart as restart_containerd
-from ..bundle.releases import CONTAINERD, Releases, left_out, step_path
+from ..bundle.releases import CONTAINERD, Releases, step_path
 from ..bundle.store import put_file, sha256_of
 from ..bundle.versions import is_version
-from ..core.command import SystemRunner
 from ..core.documents import load_document, load_json
 from ..core.files import make_directory, read_bytes, remove, write_atomic
-from ..core.host import SystemClock
 from ..errors import AttestedError, ComponentError, KubeadmError
 from ..kubeadm.api import KubeconfigNodeReader
 from ..kubeadm.cluster import STATIC_PODS, parse_pins, patches_directory, write_patches
 from ..kubeadm.gateway import last_lines, reported_version
 from ..kubeadm.kubectl import Kubectl
-from ..kubeadm.operation import Machine
 from ..kubeadm.render import ignored_checks
-from ..kubeadm.spec import KubernetesPaths, NodeSpec
-from ..kubeadm.static_pods import StaticPods, image_of, version_of_image
+from ..kubeadm.static_pods import image_of, version_of_image
 from ..reasons import Reason
-from ..result import Diff, Result, Step
-from .config import load_node_config
-from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
-from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
-from .upgrade_plan import APPLY, Observed, plan_step, plan_upgrade
+from .upgrade_plan import APPLY, Observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ..kubeadm.api import NodeReader
+    from ..kubeadm.operation import Machine
+    from ..kubeadm.spec import KubernetesPaths, NodeSpec
     from .upgrade_plan import UpgradePlan
 
 _LIMIT = 1 << 20
@@ -59,8 +52,8 @@ _NOT_IN_A_STEP = ("addon",)
 """Phases of `kubeadm upgrade` that a step skips: add-ons run on all nodes, with images of the last release."""
 
 
-class Before:
-    """A backup of files and programs, in kubeadm's state until the upgrade ends."""
+class UpgradeBackup:
+    """The backup, in the directory `upgrade/` of kubeadm's state, and the record of what the upgrade does."""
 
     def __init__(self, paths: KubernetesPaths) -> None:
         """Set the directories."""
@@ -165,7 +158,7 @@ class KubernetesGateway:
         self._node = node
         self._pods = pods
         self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)
-        self._before = Before(machine.paths)
+        self._before = UpgradeBackup(machine.paths)
         self._configuration = (
             machine.paths.kubelet / "config.yaml",
             machine.paths.kubelet / "kubeadm-flags.env",
@@ -408,102 +401,3 @@ def _same(one: Path, other: Path) -> bool:
 def _rendered(images: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the images as JSON, in the format of `prepare`."""
     return json.dumps(list(images), indent=1, sort_keys=True).encode() + b"\n"
-
-
-def run_kubernetes(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Upgrade this member to ``params['release']``; raises RELEASE_* and the errors of `KubernetesGateway`."""
-    name = load_node_config(params["node_config"]).name
-    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
-    if params["role"] == "worker":
-        return upgrade(_gateway(params, machine, name, pods=None), params, check_mode=check_mode)
-    with alone(CONTROL_PLANE_DIRECTORY):
-        credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
-        try:
-            api = local_api(machine, credential)
-            gateway = _gateway(params, machine, name, pods=StaticPods(machine, node=name, reader=api))
-            turns = ControlPlaneTurns(api, node=name, clock=machine.clock)
-            return upgrade(gateway, params, check_mode=check_mode, turns=turns)
-        finally:
-            credential.remove()
-
-
-def upgrade(
-    gateway: KubernetesGateway, params: Mapping[str, Any], *, check_mode: bool, turns: ControlPlaneTurns | None = None
-) -> Result:
-    """Plan and apply the upgrade; ``turns``: Lease that lets one control plane at a time join or restart."""
-    release, images, seconds = str(params["release"]), params["images"], float(params["wait_seconds"])
-    found = gateway.observe(release, images)
-    if check_mode and params["after"] and found.apis:
-        found = found.after(params["after"])
-    if step := params["step"]:
-        plan = plan_step(found, step)
-        version = step if plan.is_empty else _require_version(gateway, release, step)
-    else:
-        version = gateway.version_of(release)
-        plan = plan_upgrade(found, version, control_plane=params["role"] != "worker")
-    whole = params["until"] == "kubelet" and not step
-    steps: list[Step] = []
-    if not check_mode and not plan.is_empty:
-        if turns:
-            turns.take()
-        try:
-            steps = _carry_out(gateway, plan, release, images, seconds=seconds, whole=whole)
-        finally:
-            if turns:
-                turns.free()
-    return Result(
-        changed=bool(plan.command) or (whole and not plan.is_empty),
-        values={
-            "release": release,
-            "version": version,
-            "before": plan.before,
-            "drain": plan.drains,
-            "steps": [{**step.as_result(), "changed": True} for step in steps],
-        },
-        diff=Diff(before=f"Kubernetes {plan.before}\n", after="".join(f"{line}\n" for line in plan.lines())),
-    )
-
-
-def _require_version(gateway: KubernetesGateway, release: str, step: str) -> str:
-    if (found := gateway.version_of(release, step)) != step:
-        raise ComponentError(
-            f"expected kubeadm {step} in the steps of release {release}, got {found}",
-            reason=Reason.RELEASE_NOT_PREPARED,
-        )
-    return step
-
-
-def _carry_out(
-    gateway: KubernetesGateway,
-    plan: UpgradePlan,
-    release: str,
-    images: Sequence[Mapping[str, Any]],
-    *,
-    seconds: float,
-    whole: bool,
-) -> list[Step]:
-    clock = gateway.machine.clock
-    steps = []
-    begun = clock.monotonic()
-    if plan.command or whole:
-        gateway.keep(plan, release)
-    if plan.command:
-        gateway.configure(plan, release, images, seconds=seconds)
-        title = f"Upgrade by kubeadm upgrade {plan.command}"
-        steps.append(Step(name=plan.command, title=title, seconds=clock.monotonic() - begun))
-    if whole:
-        begun = clock.monotonic()
-        gateway.replace_kubelet(plan, release, seconds=seconds)
-        steps.append(Step(name="kubelet", title="Replace the kubelet", seconds=clock.monotonic() - begun))
-    return steps
-
-
-def _gateway(params: Mapping[str, Any], machine: Machine, name: str, *, pods: StaticPods | None) -> KubernetesGateway:
-    node = NodeSpec(
-        name=name,
-        node_ip="",
-        ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
-        allow_cgroup_v1=params["allow_cgroup_v1"],
-    )
-    without = left_out(params["containerd"])
-    return KubernetesGateway(machine, Releases(params["path"]), node=node, pods=pods, without=without)

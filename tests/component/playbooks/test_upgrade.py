@@ -40,6 +40,7 @@ MODULES = {
             "ignore_preflight_errors",
         ),
     ),
+    "node_status_info": (),
     "trace": ("what", "name", "state"),
 }
 PROGRAM = '''
@@ -56,13 +57,16 @@ def call(root, name, host, params):
         "trace": params.get("what") or params.get("name"),
     }.get(name, "")
     line = f"{name} {host} {shown}".strip()
-    if name != "cluster_info":
+    if not name.endswith("_info"):
         with Path(root, "trace").open("a") as trace:
             trace.write(f"{line}\\n")
     if said["fails"] and line.startswith(said["fails"]):
         raise SystemExit("KUBERNETES_NOT_HEALTHY: expected a healthy node")
     if name == "cluster_info":
         return {"nodes": said["nodes"], "deprecated_apis": said["deprecated"] if params.get("deprecated_apis") else []}
+    if name == "node_status_info":
+        ends = "Run attested renew-control-plane: certificate apiserver of this control plane ends"
+        return {"needs_person": host == "cp-2", "to_do": ends if host == "cp-2" else "Nothing."}
     return {"drain": not params.get("step")}
 '''
 FOUND = {
@@ -144,17 +148,29 @@ class Site:
         (self.root / "bundle").mkdir(exist_ok=True)
         (self.root / "bundle/manifest.json").write_text(json.dumps(told | ({"steps": between} if between else {})))
 
-    def run(self, running: dict[str, str], *options: str, fails: str = "", ends: int = 0) -> tuple[list[str], str]:
+    def run(
+        self,
+        running: dict[str, str],
+        *options: str,
+        fails: str = "",
+        ends: int = 0,
+        without: str = "",
+        refused: str = "",
+    ) -> tuple[list[str], str]:
         """Return what was called, and what was printed; ``running``: KUBELET or KUBELET/API SERVER by node.
 
-        A run changes nothing that the next one reads, so the same one is made once for all tests.
+        ``without``: the node that is not Ready; ``refused``: the one whose evidence was. A run changes nothing that the
+        next one reads, so the same one is made once for all tests.
         """
-        key = json.dumps([(self.root / "bundle/manifest.json").read_text(), running, options, fails, ends])
+        bundle = (self.root / "bundle/manifest.json").read_text()
+        key = json.dumps([bundle, running, options, fails, ends, without, refused])
         if key not in self._known:
-            self._known[key] = self._run(running, options, fails, ends)
+            self._known[key] = self._run(running, options, fails, ends, without, refused)
         return self._known[key]
 
-    def _run(self, running: dict[str, str], options: tuple[str, ...], fails: str, ends: int) -> tuple[list[str], str]:
+    def _run(
+        self, running: dict[str, str], options: tuple[str, ...], fails: str, ends: int, without: str, refused: str
+    ) -> tuple[list[str], str]:
         hosts: dict[str, Any] = {
             group: {"hosts": {name: {"ansible_remote_tmp": str(self.root / name)} for name in names}}
             for group, names in (("control_planes", PLANES), ("workers", WORKERS))
@@ -169,7 +185,8 @@ class Site:
                 "api_version": version.partition("/")[2],
                 "role": "control-plane" if name in PLANES else "worker",
                 "registered": True,
-                "ready": True,
+                "ready": name != without,
+                "standing_status": "False" if name == refused else "True",
             }
             for name, version in running.items()
         ]
@@ -241,6 +258,31 @@ def test_the_plan_names_deprecated_apis(site: Site) -> None:
     assert f"old {used} 1.37 does not serve it: its clients fail after this upgrade" in printed
     assert f'later {used} 1.40 does not serve it"' in printed
     assert "componentstatuses" not in printed
+
+
+def test_the_plan_names_pauses_what_is_not_rolled_back_and_what_needs_an_admin(site: Site) -> None:
+    site.bundle("1.37.2", "1.36.3")
+    _lines, printed = site.run(OLD)
+    assert "each API server restarts up to 2 times, while the others answer" in printed
+    assert "those of workers 1 at a time; a node that is not drained within 300 s stops the upgrade" in printed
+    assert "Not rolled back: CRDs and settings of the site, etcd after all of its members" in printed
+    assert "cp-2: Run attested renew-control-plane: certificate apiserver" in printed
+    assert "cp-1: Run" not in printed
+    _lines, printed = site.run({**OLD, **dict.fromkeys(PLANES, "1.37.2/1.37.2")})
+    assert "each API server restarts" not in printed
+    assert 'settings of the site"' in printed
+
+
+@pytest.mark.parametrize("options", [(), ("--check",)], ids=["upgrade", "plan"])
+@pytest.mark.parametrize("of", [{"without": "w-1"}, {"refused": "w-1"}], ids=["not ready", "refused"])
+def test_a_node_that_is_not_well_is_named_before_the_first_change(
+    site: Site, of: dict[str, str], options: tuple[str, ...]
+) -> None:
+    site.bundle("1.37.2", "1.36.3")
+    lines, printed = site.run(OLD, *options, ends=2, **of)
+    assert lines == []
+    assert "KUBERNETES_NOT_HEALTHY: expected all nodes to be Ready and their evidence to be accepted" in printed
+    assert "got w-1; nothing was changed" in " ".join(printed.split())
 
 
 @pytest.mark.parametrize("options", [(), ("--check",)], ids=["upgrade", "plan"])

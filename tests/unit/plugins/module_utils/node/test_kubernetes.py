@@ -25,10 +25,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluste
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import require_prepared
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, NodeSpec
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.kubernetes import (
-    KubernetesGateway,
-    upgrade,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.kubernetes import KubernetesGateway
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.upgrade import upgrade
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
@@ -62,14 +60,15 @@ class Cut(BaseException):
 class Host:
     """A member: its programs say the version that is written in them, kubeadm writes what it would write.
 
-    ``fails``: what does not work (kubeadm, kubelet, kube-apiserver), while the version is not the old one; ``cut``: the
-    command at which the power goes. The release "newest" is two minors away and has the one between. ``asked``: the
-    configurations that kubeadm was given.
+    ``fails``: what does not work (kubeadm, kubelet, kube-apiserver), while the version is not the old one; ``away``:
+    until when a member of etcd does not answer; ``cut``: the command at which the power goes. The release "newest" is
+    two minors away and has the one between. ``asked``: the configurations that kubeadm was given.
     """
 
     root: Path
     control_plane: bool
     fails: str = ""
+    away: float = 0.0
     cut: str = ""
     cluster: str = OLD
     runs: str = OLD
@@ -166,6 +165,11 @@ class Host:
         text = (self.paths.kubernetes / f"manifests/{component}.yaml").read_text()
         return not (self.fails == component and text != manifest(component, OLD))
 
+    # the members of etcd
+    def require_healthy(self) -> None:
+        if self.seconds < self.away:
+            raise KubeadmError("expected cp-3", reason=Reason.ETCD_MEMBER_UNHEALTHY)
+
     # the API
     def node(self, name: str) -> NodeView:
         ready = not (self.fails == "kubelet" and self.runs != OLD)
@@ -195,7 +199,7 @@ class Host:
             "until": until,
             "wait_seconds": 60,
         }
-        return upgrade(gateway, params, check_mode=check_mode)
+        return upgrade(gateway, params, check_mode=check_mode, members=pods)
 
 
 @pytest.fixture
@@ -431,11 +435,37 @@ def test_a_file_that_was_not_there_before_goes(worker):
     assert not (worker.paths.kubelet / "kubeadm-flags.env").exists()
 
 
+@pytest.mark.parametrize("options", [{}, {"check_mode": True}, {"release": "newest", "step": NEW}])
+def test_no_control_plane_is_upgraded_while_a_member_of_etcd_is_away(plane, options):
+    before, plane.away = plane.content(), 3600.0
+    with pytest.raises(KubeadmError) as caught:
+        plane.upgrade(**options)
+    assert caught.value.reason is Reason.ETCD_MEMBER_UNHEALTHY
+    assert (plane.told, plane.content()) == ([], before)
+    assert not (plane.paths.state / "upgrade").exists()
+    plane.away = 0.0
+    plane.upgrade()
+    assert plane.runs == NEW
+
+
+def test_a_member_of_etcd_that_was_just_restarted_is_waited_for(plane):
+    plane.away = plane.seconds + 20
+    plane.upgrade()
+    assert plane.runs == NEW
+
+
+def test_a_control_plane_that_stays_asks_no_etcd(plane):
+    plane.away = 3600.0
+    assert not plane.upgrade(release="old").changed
+
+
 @pytest.mark.parametrize("cut", [" upgrade apply", "restart"])
 def test_an_upgrade_that_was_cut_off_goes_on(plane, cut):
+    """Even if etcd is not well: what was cut off may be the reason."""
     plane.cut = cut
     with pytest.raises(Cut):
         plane.upgrade()
+    plane.away = 3600.0
     plane.upgrade()
     assert (plane.runs, plane.cluster, plane.releases.installed()) == (NEW, NEW, "new")
     assert not (plane.paths.state / "upgrade").exists()
