@@ -107,15 +107,19 @@ class NodeGateway:
         for job in steps.imports:
             self._import_images(release, job.archive, bundle.path(job.archive.blob))
 
-    def pin(self, release: str, references: Collection[str]) -> list[str]:
+    def pin(
+        self, release: str, references: Collection[str], before: Mapping[str, StoredImage] | None = None
+    ) -> list[str]:
         """Pin images for ``release``, unpin those pinned only for releases that are gone; return which are not pinned.
 
-        Without it, kubelet removes the images of a release that is prepared and not yet in use once the disk is full to
+        ``before``: the images before an import, which removes the labels of the images that it contains. Without a pin,
+        kubelet removes the images of a release that is prepared and not yet in use once the disk is full to
         imageGCHighThresholdPercent.
         """
         kept = {release, *self.releases.names()}
         for name, image in self._images().items():
-            held = (image.releases & kept) | ({release} if name in references else set())
+            others = image.releases | (before or {}).get(name, _NO_IMAGE).releases
+            held = (others & kept) | ({release} if name in references else set())
             if (held, bool(held)) == (image.releases, image.pinned) or not held | image.releases:
                 continue
             key, value = _PINNED
@@ -153,6 +157,7 @@ class NodeGateway:
     def _import_images(self, release: str, archive: ImageArchive, path: Path) -> None:
         """Import an archive and pin its images; again if kubelet has removed one between the two."""
         command = ["ctr", "--namespace", _NAMESPACE, "images", "import", str(path)]
+        before = self._images()
         for _attempt in range(_IMPORTS):
             try:
                 self._runner.run(command, timeout_seconds=_IMPORT_SECONDS)
@@ -160,7 +165,7 @@ class NodeGateway:
                 raise ComponentError(
                     f"expected containerd to import {path}: {error.message}", reason=Reason.IMAGE_IMPORT_FAILED
                 ) from error
-            lacking = set(self.pin(release, [image.reference for image in archive.images]))
+            lacking = set(self.pin(release, [image.reference for image in archive.images], before))
             found = self._images()
             lacking |= {i.reference for i in archive.images if found.get(i.reference, _NO_IMAGE).digest != i.digest}
             if not lacking:

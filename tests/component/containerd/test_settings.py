@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.contain
     PROGRAM,
     apply_settings,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import NodeGateway
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import NodeGateway, StoredImage
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import this_architecture
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult, SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
@@ -357,5 +357,12 @@ def test_the_images_of_a_release_are_pinned_for_the_kubelet(machine: Machine, tm
     wait_for(pinned)
     nodes.pin("3fd5d2cc37eb", [])
     assert pinned()
+    before = {reference: StoredImage(digest="", pinned=True, releases=frozenset({"3fd5d2cc37eb"}))}
+    images, archive = ["ctr", "--namespace", "k8s.io", "images"], str(tmp_path / "images.tar")
+    machine.run([*images, "export", archive, reference])
+    machine.run([*images, "import", archive])  # as for another release, whose archive has this image too
+    wait_for(lambda: not pinned())
+    nodes.pin("3fd5d2cc37eb", [], before)
+    wait_for(pinned)
     nodes.pin("623c79565962", [])  # the only release there is now
     wait_for(lambda: not pinned())

@@ -153,7 +153,9 @@ class FakeContainerd:
         if "import" in argv:
             if self.broken:
                 raise SystemFault("expected ctr to succeed: no space", reason=Reason.COMMAND_FAILED)
-            self.images |= self.archives[argv[-1].rpartition("/")[2]]
+            imported = self.archives[argv[-1].rpartition("/")[2]]
+            self.images |= imported
+            self.labels |= {name: {} for name in imported}  # as containerd does
             if self.removed:
                 del self.images[self.removed.pop()]
         if "label" in argv:

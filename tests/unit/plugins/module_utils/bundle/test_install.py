@@ -275,6 +275,17 @@ def test_an_image_is_unpinned_once_no_release_on_the_node_has_it(params, world, 
     assert containerd.labels == {PAUSE: PIN | {"attested.releases": later}, ETCD: {}, own: PIN}
 
 
+def test_an_import_leaves_an_image_pinned_for_the_release_that_is_in_use(params, world, containerd, bundle_dir):
+    """An archive may contain images of another release: containerd replaces their labels."""
+    earlier = install_components(params, False, world=world).values["release"]
+    join(world.root)
+    renew(bundle_dir)
+    containerd.images[PAUSE] = "sha256:" + "00" * 32
+    later = install_components(params, False, world=world).values["release"]
+    assert earlier != later
+    assert containerd.labels == {PAUSE: PIN | {"attested.releases": ".".join(sorted((earlier, later)))}}
+
+
 def test_containerd_that_refuses_a_label_is_told(params, world, containerd):
     containerd.unlabelled = True
     assert f"expected {PAUSE}" in refused(Reason.IMAGE_IMPORT_FAILED, params, world).message
