@@ -27,7 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "vectors" / "compatibility.json"
 CRDS = ROOT / "roles" / "control_plane" / "files" / "crds"
 _LIMITS = ("type", "format", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
-_LIMITS_OF_OBJECTS = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations")
+_OF_KUBERNETES = tuple(
+    f"x-kubernetes-{name}"
+    for name in ("int-or-string", "list-map-keys", "list-type", "preserve-unknown-fields", "validations")
+)
 
 
 def current() -> dict[str, dict[str, str]]:
@@ -74,7 +77,7 @@ def _kinds(crd: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _fields(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    said = {name: schema[name] for name in (*_LIMITS, *_LIMITS_OF_OBJECTS) if name in schema}
+    said = {name: schema[name] for name in (*_LIMITS, *_OF_KUBERNETES) if name in schema}
     said["required"] = sorted(schema.get("required", ()))
     yield path or "object", json.dumps(said, sort_keys=True)
     for name, inner in schema.get("properties", {}).items():

@@ -155,21 +155,21 @@ class Site:
         fails: str = "",
         ends: int = 0,
         without: str = "",
-        refused: str = "",
+        standing: str = "EvidenceGood",
     ) -> tuple[list[str], str]:
         """Return what was called, and what was printed; ``running``: KUBELET or KUBELET/API SERVER by node.
 
-        ``without``: the node that is not Ready; ``refused``: the one whose evidence was. A run changes nothing that the
+        ``without``: the node that is not Ready; ``standing``: that of w-1. A run changes nothing that the
         next one reads, so the same one is made once for all tests.
         """
         bundle = (self.root / "bundle/manifest.json").read_text()
-        key = json.dumps([bundle, running, options, fails, ends, without, refused])
+        key = json.dumps([bundle, running, options, fails, ends, without, standing])
         if key not in self._known:
-            self._known[key] = self._run(running, options, fails, ends, without, refused)
+            self._known[key] = self._run(running, options, fails, ends, without, standing)
         return self._known[key]
 
     def _run(
-        self, running: dict[str, str], options: tuple[str, ...], fails: str, ends: int, without: str, refused: str
+        self, running: dict[str, str], options: tuple[str, ...], fails: str, ends: int, without: str, standing: str
     ) -> tuple[list[str], str]:
         hosts: dict[str, Any] = {
             group: {"hosts": {name: {"ansible_remote_tmp": str(self.root / name)} for name in names}}
@@ -186,7 +186,7 @@ class Site:
                 "role": "control-plane" if name in PLANES else "worker",
                 "registered": True,
                 "ready": name != without,
-                "standing_status": "False" if name == refused else "True",
+                "standing": standing if name == "w-1" else "EvidenceGood",
             }
             for name, version in running.items()
         ]
@@ -274,7 +274,11 @@ def test_the_plan_names_pauses_what_is_not_rolled_back_and_what_needs_an_admin(s
 
 
 @pytest.mark.parametrize("options", [(), ("--check",)], ids=["upgrade", "plan"])
-@pytest.mark.parametrize("of", [{"without": "w-1"}, {"refused": "w-1"}], ids=["not ready", "refused"])
+@pytest.mark.parametrize(
+    "of",
+    [{"without": "w-1"}, {"standing": "ReattestationFailed"}, {"standing": "ReattestationOverdue"}],
+    ids=["not ready", "refused", "overdue"],
+)
 def test_a_node_that_is_not_well_is_named_before_the_first_change(
     site: Site, of: dict[str, str], options: tuple[str, ...]
 ) -> None:
