@@ -34,7 +34,11 @@ _DIFFERENT = 1
 # Just after its start, an API server denies every write until each admission policy has found the kind of its
 # parameters, and each binding the parameter objects. It looks for a missing kind again only after 30 seconds.
 _NOT_CONFIGURED = b"denied request: failed to configure "
-_CONFIGURED_SECONDS = 60
+
+# kubeadm restarts the local API server, also that of an upgrade that was cut off. These commands can be repeated.
+_RESTARTS = re.compile(rb"was refused - did you specify|(?:: |unexpected )EOF|connection reset by peer")
+_REPEATABLE = ("diff", "apply")
+_READY_SECONDS = 120
 _LOOK_SECONDS = 0.5
 
 # Kinds that other objects of the same manifest may need, so they are written first.
@@ -200,11 +204,12 @@ class Kubectl:
         return result
 
     def _run(self, *words: str, stdin: str | None = None) -> CommandResult:
-        """Run kubectl; retry for a while if the API server has just started and is not configured yet."""
-        deadline = self._clock.monotonic() + _CONFIGURED_SECONDS
+        """Run kubectl; retry for a while if the API server has just started or the local one restarts."""
+        deadline = self._clock.monotonic() + _READY_SECONDS
         while True:
             result = self._once(*words, stdin=stdin)
-            if _NOT_CONFIGURED not in result.stderr or self._clock.monotonic() >= deadline:
+            away = self._server and words[0] in _REPEATABLE and _RESTARTS.search(result.stderr)
+            if not (away or _NOT_CONFIGURED in result.stderr) or self._clock.monotonic() >= deadline:
                 return result
             self._clock.sleep(_LOOK_SECONDS)
 

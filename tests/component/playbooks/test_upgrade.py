@@ -63,6 +63,9 @@ def call(root, name, host, params):
     if said["fails"] and line.startswith(said["fails"]):
         raise SystemExit("KUBERNETES_NOT_HEALTHY: expected a healthy node")
     if name == "cluster_info":
+        if said["away"] and not Path(root, "asked").exists():
+            Path(root, "asked").touch()
+            raise SystemExit("KUBECTL_FAILED: the connection was refused")
         return {"nodes": said["nodes"], "deprecated_apis": said["deprecated"] if params.get("deprecated_apis") else []}
     if name == "node_status_info":
         ends = "Run attested renew-control-plane: certificate apiserver of this control plane ends"
@@ -156,20 +159,29 @@ class Site:
         ends: int = 0,
         without: str = "",
         standing: str = "EvidenceGood",
+        away: bool = False,
     ) -> tuple[list[str], str]:
         """Return what was called, and what was printed; ``running``: KUBELET or KUBELET/API SERVER by node.
 
-        ``without``: the node that is not Ready; ``standing``: that of w-1. A run changes nothing that the
+        ``without``: the node that is not Ready; ``standing``: that of w-1; ``away``: the first API server refuses the
+        first connection. A run changes nothing that the
         next one reads, so the same one is made once for all tests.
         """
         bundle = (self.root / "bundle/manifest.json").read_text()
-        key = json.dumps([bundle, running, options, fails, ends, without, standing])
+        key = json.dumps([bundle, running, options, fails, ends, without, standing, away])
         if key not in self._known:
-            self._known[key] = self._run(running, options, fails, ends, without, standing)
+            self._known[key] = self._run(running, options, fails, ends, without, standing, away)
         return self._known[key]
 
     def _run(
-        self, running: dict[str, str], options: tuple[str, ...], fails: str, ends: int, without: str, standing: str
+        self,
+        running: dict[str, str],
+        options: tuple[str, ...],
+        fails: str,
+        ends: int,
+        without: str,
+        standing: str,
+        away: bool,
     ) -> tuple[list[str], str]:
         hosts: dict[str, Any] = {
             group: {"hosts": {name: {"ansible_remote_tmp": str(self.root / name)} for name in names}}
@@ -190,8 +202,10 @@ class Site:
             }
             for name, version in running.items()
         ]
-        (self.root / "answers.json").write_text(json.dumps({"nodes": rows, "fails": fails, "deprecated": DEPRECATED}))
-        (self.root / "trace").unlink(missing_ok=True)
+        told = {"nodes": rows, "fails": fails, "deprecated": DEPRECATED, "away": away}
+        (self.root / "answers.json").write_text(json.dumps(told))
+        for name in ("trace", "asked"):
+            (self.root / name).unlink(missing_ok=True)
         done = subprocess.run(
             [BIN / "ansible-playbook", "-i", "hosts.yml", "attested.kubernetes.upgrade", "--forks=1", *options],
             cwd=self.root,
@@ -298,6 +312,14 @@ def test_a_full_disk_is_refused_before_the_first_change(site: Site, options: tup
     assert "w-1 has" not in printed
     assert "KUBERNETES_NOT_HEALTHY: expected 1 GiB of free disk space on each node" in printed
     assert "got less on w-2" in " ".join(printed.split())
+
+
+def test_an_api_server_that_restarts_is_waited_for_before_the_plan(site: Site) -> None:
+    """kubeadm of a run that was cut off goes on, and restarts it."""
+    site.bundle("1.36.3")
+    lines, printed = site.run(OLD, away=True)
+    assert printed.count("FAILED - RETRYING: [cp-1]: Read the cluster's nodes") == 1
+    assert lines == site.run(OLD)[0]
 
 
 def test_a_full_disk_stops_no_upgrade_that_only_changes_services(site: Site) -> None:

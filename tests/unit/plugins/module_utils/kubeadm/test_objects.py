@@ -45,7 +45,7 @@ class Api:
 
     def run(self, argv, *, stdin=None, timeout_seconds=60, env=None, check=True):
         del timeout_seconds, env, check
-        words = [word for word in argv if not word.startswith("--kubeconfig") and not word.startswith("--request")]
+        words = [word for word in argv if not word.startswith(("--kubeconfig", "--request", "--server"))]
         self.calls.append((words[1], stdin))
         code, out, error = self.answers.get(words[1], (0, b"", b""))
         if words[1] == "get":
@@ -197,11 +197,46 @@ def test_an_api_server_that_has_just_started_is_asked_again(clock, unready):
     assert api.verbs() == ["diff", "diff"]
 
 
-def test_an_api_server_whose_policies_stay_unready_is_given_up(clock):
+REFUSED = (2, b"", b"The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?")
+CUT_OFF = (1, b"", b'Patch "https://127.0.0.1:6443/api/v1/namespaces/x?fieldManager=attested-site": unexpected EOF')
+
+
+@pytest.mark.parametrize("away", [REFUSED, CUT_OFF], ids=["it restarts", "it stops"])
+@pytest.mark.parametrize("verb", ["diff", "apply"])
+def test_the_local_api_server_that_restarts_is_asked_again(clock, verb, away):
+    api = Api(**{"diff": (1, b"+", b""), "apply": (0, b"a/b\n", b""), verb: away})
+    first = api.run
+
+    def run(argv, **options):
+        result = first(argv, **options)
+        if api.verbs().count(verb) > 5:
+            api.answers |= {"diff": (1, b"+", b""), "apply": (0, b"a/b\n", b"")}
+        return result
+
+    api.run = run
+    assert Kubectl(api, kubeconfig=Path("/k"), clock=clock, server="https://127.0.0.1:6443").apply(["kind: A"]).changed
+    assert [api.verbs().count(one) for one in ("diff", "apply")] == [7 if verb == one else 1 for one in ("diff", "apply")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "server"), [(NOT_CONFIGURED, ""), (REFUSED, "https://127.0.0.1:6443")], ids=["unready", "away"]
+)
+def test_an_api_server_that_stays_unready_or_away_is_given_up(clock, answer, server):
     with pytest.raises(KubeadmError) as caught:
-        Kubectl(Api(diff=NOT_CONFIGURED), kubeconfig=Path("/k"), clock=clock).apply(["kind: A"])
+        Kubectl(Api(diff=answer), kubeconfig=Path("/k"), clock=clock, server=server).apply(["kind: A"])
     assert caught.value.code == "KUBECTL_FAILED"
-    assert clock.monotonic() < 120
+    assert 60 <= clock.monotonic() <= 121
+
+
+def test_an_api_server_elsewhere_and_other_commands_are_not_repeated(clock):
+    elsewhere = Api(diff=REFUSED)
+    with pytest.raises(KubeadmError):
+        Kubectl(elsewhere, kubeconfig=Path("/k"), clock=clock).apply(["kind: A"])
+    assert elsewhere.verbs() == ["diff"]
+    other = Api(create=REFUSED)
+    with pytest.raises(KubeadmError):
+        Kubectl(other, kubeconfig=Path("/k"), clock=clock, server="https://127.0.0.1:6443").create({})
+    assert clock.monotonic() == 0
 
 
 def test_a_new_kind_is_waited_for():
