@@ -27,6 +27,7 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings, spellings_of_pem
 from ansible_collections.attested.kubernetes.tests.support.service_bed import CHANGED_BOOT, Machine
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +74,11 @@ def test_making_the_secrets_at_the_highest_verbosity(site: Path) -> None:
 
 def test_the_watch_sees_what_is_planted() -> None:
     planted = b"planted-0123456789-canary"
-    with ProcessWatch() as watch:
-        subprocess.run(["sleep", "1"], env={"PLANTED": planted.decode()}, check=True)
+    with ProcessWatch() as watch, subprocess.Popen(["sleep", "60"], env={"PLANTED": planted.decode()}) as process:
+        try:
+            wait_for(lambda: any(planted in data for _channel, data in watch.seen()), seconds=60)
+        finally:
+            process.kill()
     assert [channel for channel, data in watch.seen() if planted in data] == ["environment"]
 
 

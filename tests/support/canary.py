@@ -23,6 +23,7 @@ _PEM = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\n(.*?)-----END", re.DOTA
 _LINE_BYTES = 32
 _LINE_OF_DER = 48
 _PAUSE_SECONDS = 0.05
+_ROUNDS = 20
 
 
 def spellings(secret: bytes) -> list[bytes]:
@@ -60,7 +61,10 @@ def _scalar(key: object) -> bytes:
 
 
 class ProcessWatch:
-    """Read argv and environment of all processes of this host, including those in containers, until it is stopped."""
+    """Read argv and environment of all processes of this host, including those in containers, until it is stopped.
+
+    A process is read again during its first second: until its program has started, it shows nothing or its parent's.
+    """
 
     def __init__(self) -> None:
         """Set empty results."""
@@ -83,12 +87,12 @@ class ProcessWatch:
         return list(self._seen)
 
     def _watch(self) -> None:
-        known: set[str] = set()
+        rounds: dict[str, int] = {}
         while not self._ended.wait(_PAUSE_SECONDS):
-            current = {path.name for path in Path("/proc").glob("[0-9]*")}
-            for name in current - known:
-                self._read(name)
-            known = current
+            rounds = {path.name: rounds.get(path.name, 0) + 1 for path in Path("/proc").glob("[0-9]*")}
+            for name, count in rounds.items():
+                if count <= _ROUNDS:
+                    self._read(name)
 
     def _read(self, process: str) -> None:
         for channel, name in (("argv", "cmdline"), ("environment", "environ")):
