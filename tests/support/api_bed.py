@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 KUBERNETES_VERSION = "1.35.4"
-_CONFIGURED_SECONDS = 120
 _READY_SECONDS = 900
 _STOP_SECONDS = 900
 
@@ -143,10 +142,7 @@ class ApiBed:
         return f"https://127.0.0.1:{self.port}"
 
     def kubectl(self, *words: str, stdin: str | None = None, user: str = "admin", check: bool = True) -> str:
-        """Run kubectl as ``user`` (with a certificate in the bed) and return its output.
-
-        Retries writes that a new API server denies because its admission policies do not know their kinds yet.
-        """
+        """Run kubectl as ``user`` (with a certificate in the bed) and return its output."""
         argv = [
             str(binaries() / "kubectl"),
             f"--server={self.server}",
@@ -155,12 +151,7 @@ class ApiBed:
             f"--client-key={self.directory / f'{user}.key'}",
             *words,
         ]
-        deadline = time.monotonic() + _CONFIGURED_SECONDS
-        while True:
-            done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=900, check=False)
-            if "failed to configure " not in done.stderr or time.monotonic() > deadline:
-                break
-            time.sleep(0.5)
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=900, check=False)
         if check and done.returncode:
             raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr}")
         return done.stdout + ("" if check else done.stderr)
@@ -175,10 +166,7 @@ class ApiBed:
         return cast("dict[str, Any]", json.loads(self.kubectl("get", *words, "-o", "json")))
 
     def snapshot(self) -> Path:
-        """Return a copy of the data of etcd as after a power cut.
-
-        etcd is only paused meanwhile: a restarted API server denies writes for half a minute.
-        """
+        """Return a copy of the data of etcd as after a power cut; etcd is only paused meanwhile."""
         copy, etcd = Path(tempfile.mkdtemp(dir=self.directory)) / "etcd", self.processes["etcd"]
         etcd.send_signal(signal.SIGSTOP)
         try:

@@ -55,6 +55,7 @@ class FakeGateway:
         self._revision = 100
         self._objects: dict[str, dict[str, dict[str, Any]]] = {plural: {} for plural in _PLURALS.values()}
         self.leases: dict[str, dict[str, Any]] = {}
+        self.config_maps: dict[str, dict[str, Any]] = {}
         self.labels: dict[str, dict[str, str]] = {}
         self.recorded: dict[str, dict[str, Any]] = {}
         for document in documents:
@@ -149,6 +150,25 @@ class FakeGateway:
         """Return a Node with labels."""
         self._require_up()
         return {"metadata": {"name": name, "labels": self.labels[name]}} if name in self.labels else None
+
+    def config_map(self, name: str) -> Mapping[str, Any] | None:
+        """Return a ConfigMap, or None."""
+        self._require_up()
+        return copy.deepcopy(self.config_maps.get(name))
+
+    def merge_config_map(
+        self, name: str, data: Mapping[str, str | None], *, annotations: Mapping[str, str], revision: str
+    ) -> None:
+        """Merge into a ConfigMap, or raise API_CONFLICT."""
+        self._prepare_write()
+        found = self.config_maps[name]
+        if found["metadata"]["resourceVersion"] != revision:
+            raise ApiError("expected another revision", reason=Reason.API_CONFLICT)
+        kept = {**found.get("data", {}), **data}
+        found["data"] = {key: value for key, value in kept.items() if value is not None}
+        found["metadata"]["annotations"] = dict(annotations)
+        self.writes += 1
+        self._touch(found)
 
     def lease(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Return a Lease, or None; all are of one namespace."""

@@ -47,7 +47,7 @@ from .kube_http import CredentialFiles
 from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
 from .live_policy import LivePolicy, StatusWriter
 from .node_conditions import StandingWatcher
-from .nodes import ClusterRelease, NodeWatcher, UsageWatcher
+from .nodes import AdmissionLists, ClusterRelease, NodeWatcher, UsageWatcher
 from .pending import WaitingQueue
 from .policy_watch import PolicyHandler, PolicyWatch
 from .reattest import Reattester
@@ -434,7 +434,9 @@ def _tasks(base: _Base, audit: AuditTrail) -> Background:
         clock=SystemClock(),
         log=base.log,
     )
+    lists = AdmissionLists(base.cached.caches, base.gateway, clock=SystemClock())
     tasks = {
+        "lists": lists.run_once,
         "nodes": nodes.run_once,
         **{plural: cache.follow for plural, cache in base.cached.caches.items()},
         "policy": watch.run_once,

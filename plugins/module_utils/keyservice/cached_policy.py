@@ -143,12 +143,17 @@ class ObjectCache:
     def objects(self, where: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
         """Return the objects that match ``where``; raises API_UNAVAILABLE without a running watch."""
         with self._changed:
-            if not self._following:
-                raise ApiError(f"expected a watch of {self._plural}, there is none", reason=Reason.API_UNAVAILABLE)
+            self._require_following()
             if not where:
                 return tuple(self._objects.values())
             names = set.intersection(*(self._index.get(item, set()) for item in where.items()))
             return tuple(self._objects[name] for name in sorted(names))
+
+    def listed(self) -> tuple[tuple[Mapping[str, Any], ...], int]:
+        """Return all objects and the revision that they are of; raises API_UNAVAILABLE without a running watch."""
+        with self._changed:
+            self._require_following()
+            return tuple(self._objects.values()), self._revision
 
     def wait_for(self, revision: int, *, seconds: float) -> None:
         """Wait until the watch has reached ``revision``; raises API_UNAVAILABLE after ``seconds``."""
@@ -161,6 +166,10 @@ class ObjectCache:
             f"expected the watch of {self._plural} at revision {revision} within {seconds:g} s",
             reason=Reason.API_UNAVAILABLE,
         )
+
+    def _require_following(self) -> None:
+        if not self._following:
+            raise ApiError(f"expected a watch of {self._plural}, there is none", reason=Reason.API_UNAVAILABLE)
 
     def _begin(self, items: tuple[Mapping[str, Any], ...], revision: str) -> None:
         with self._changed:

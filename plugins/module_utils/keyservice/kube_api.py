@@ -33,6 +33,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
 _NODES = "/api/v1/nodes"
+_CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 _REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 _SMALL_PAGE = 16
 _APPEARED = frozenset({"ADDED", "MODIFIED"})
@@ -104,6 +105,18 @@ class NodeMarker(Protocol):
 
     def record_event(self, event: Mapping[str, Any]) -> None:
         """As `ObjectWriter.record_event`."""
+
+
+class ConfigMaps(Protocol):
+    """Reads and writes the ConfigMaps of the admission policies, in the namespace kube-system."""
+
+    def config_map(self, name: str) -> Mapping[str, Any] | None:
+        """Return one ConfigMap as it is now, or None."""
+
+    def merge_config_map(
+        self, name: str, data: Mapping[str, str | None], *, annotations: Mapping[str, str], revision: str
+    ) -> None:
+        """Merge into one that is still at ``revision``, else raise API_CONFLICT; None removes a key."""
 
 
 class ServingRequests(Protocol):
@@ -201,6 +214,18 @@ class ApiGateway:
         return self._http.find(
             ApiRequest(what=f"get the pod {name}", path=f"/api/v1/namespaces/{namespace}/pods/{name}")
         )
+
+    def config_map(self, name: str) -> Mapping[str, Any] | None:
+        """Return one ConfigMap of kube-system, read linearizably, or None."""
+        return self._http.find(ApiRequest(what=f"get the ConfigMap {name}", path=f"{_CONFIG_MAPS}/{name}"))
+
+    def merge_config_map(
+        self, name: str, data: Mapping[str, str | None], *, annotations: Mapping[str, str], revision: str
+    ) -> None:
+        """Merge into a ConfigMap that is still at ``revision``; raises as `patch_status`."""
+        metadata = {"resourceVersion": revision, "annotations": dict(annotations)}
+        body = {"metadata": metadata, "data": dict(data)}
+        self._http.call(_patch(f"write the ConfigMap {name}", f"{_CONFIG_MAPS}/{name}", body))
 
     def lease(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Return one Lease, read linearizably, or None."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Set identities to `Joined` when their Node appears, and write the status of profiles and of the release.
+"""Set identities to `Joined` when their Node appears; write the status of profiles and the release, and ConfigMaps.
 
 Only the node's own user (NodeRestriction) or an admin can create a Node of this name. So a Node counts for an identity
 that was admitted, or that is this control plane itself, which proved itself by opening its sealed bundle.
@@ -10,6 +10,7 @@ that was admitted, or that is this control plane itself, which proved itself by 
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,14 @@ from ..errors import ApiError, KeyServiceError
 from ..policy.identity import Admission
 from ..reasons import Reason
 from .cached_policy import ObjectCache
-from .kube_api import IDENTITIES, PROFILES, RELEASES
+from .kube_api import IDENTITIES, POLICIES, PROFILES, RELEASES
 from .live_policy import StatusChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..core.host import Clock
-    from .kube_api import Gateway, Reader
+    from .kube_api import ConfigMaps, Gateway, Reader
     from .live_policy import LivePolicy, Registration, RegistrationReader, StatusWriter
 
 
@@ -270,3 +271,99 @@ def count_nodes(versions: Mapping[str, str], wanted: str) -> dict[str, Any]:
     """Return the status: how many nodes there are, how many run ``wanted``, and the first of the others; pure."""
     others = [f"{name} {version or 'unknown'}" for name, version in sorted(versions.items()) if version != wanted]
     return {"nodes": len(versions), "current": len(versions) - len(others), "others": others[:MAX_NAMED]}
+
+
+# What the admission policies of the API servers know of identities: the data of three ConfigMaps (docs/adr/0093).
+#
+# An API server that starts finds custom resources up to 30 s later. Until then, a policy whose parameter is one denies
+# every request that it matches. It finds ConfigMaps at once.
+
+REVOKED_LIST = "attested-revoked"
+REINSTATED_LIST = "attested-reinstated"
+ADDRESS_LIST = "attested-addresses"
+AT_REVISION = "attested-kubernetes.dev/at-revision"
+"""Annotation: the revision of etcd up to which the writer knew the identities."""
+
+LIST_SECONDS = 60.0
+_GATHER_SECONDS = 0.2
+
+
+def plan_lists(
+    identities: Iterable[Mapping[str, Any]], policies: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Return the data of each ConfigMap by its name.
+
+    - attested-revoked: the node name of each revoked identity, by the identity's name.
+    - attested-reinstated: the keys (SHA-256 in hex) that the policy takes back, each with an empty value.
+    - attested-addresses: the node of each address and node name of approved identities. The keys of a ConfigMap cannot
+      have colons, so ``_`` replaces those of IPv6 addresses.
+    """
+    lists: dict[str, dict[str, str]] = {REVOKED_LIST: {}, REINSTATED_LIST: {}, ADDRESS_LIST: {}}
+    for one in identities:
+        spec = one["spec"]
+        if spec["admission"] == Admission.REVOKED.value:
+            lists[REVOKED_LIST][one["metadata"]["name"]] = spec["nodeName"]
+        if spec["admission"] == Admission.APPROVED.value:
+            for address in (*spec.get("addresses", ()), spec["nodeName"]):
+                lists[ADDRESS_LIST][address.replace(":", "_")] = spec["nodeName"]
+    for policy in policies:
+        lists[REINSTATED_LIST].update(dict.fromkeys(policy["spec"].get("reinstated", ()), ""))
+    return lists
+
+
+class AdmissionLists:
+    """Writes the ConfigMaps; `run_once` needs a thread of its own."""
+
+    def __init__(self, caches: Mapping[str, ObjectCache], writer: ConfigMaps, *, clock: Clock) -> None:
+        """Observe identities and policies in ``caches``, which start later, and write through ``writer``."""
+        self._identities, self._policies = caches[IDENTITIES], caches[POLICIES]
+        self._writer = writer
+        self._clock = clock
+        self._changed = threading.Event()
+        self._specs: dict[str, object] = {}
+        for cache in (self._identities, self._policies):
+            cache.observed_by(self._observe)
+
+    def _observe(self, document: Mapping[str, Any]) -> None:
+        """Wake `run_once` if the spec changed; tickets and evidence change the status only."""
+        name, spec = document["metadata"]["name"], document.get("spec")
+        if self._specs.get(name) != spec:
+            self._specs[name] = spec
+            self._changed.set()
+
+    def run_once(self) -> None:
+        """Wait for a change, at most for `LIST_SECONDS`, then write what differs; raises `ApiError`.
+
+        After a conflict with another control plane the next run compares.
+        """
+        self._changed.wait(LIST_SECONDS)
+        self._clock.sleep(_GATHER_SECONDS)
+        self._changed.clear()
+        try:
+            self.write()
+        except ApiError as error:
+            self._changed.set()
+            if error.reason is not Reason.API_CONFLICT:
+                raise
+
+    def write(self) -> None:
+        """Write the ConfigMaps that differ and are not of a later revision; raises `ApiError`.
+
+        A control plane whose watch lags behind thus never takes back what another one has written.
+        """
+        policies, _revision = self._policies.listed()
+        identities, revision = self._identities.listed()
+        for name, data in plan_lists(identities, policies).items():
+            found = self._writer.config_map(name)
+            if found is None or _revision_of(found) > revision:
+                continue
+            was, current = found.get("data", {}), found["metadata"]["resourceVersion"]
+            changes = {key: data.get(key) for key in was.keys() | data.keys() if was.get(key) != data.get(key)}
+            if changes:
+                annotations = {AT_REVISION: str(revision)}
+                self._writer.merge_config_map(name, changes, annotations=annotations, revision=current)
+
+
+def _revision_of(document: Mapping[str, Any]) -> int:
+    text = document["metadata"].get("annotations", {}).get(AT_REVISION, "")
+    return int(text) if text.isdecimal() else 0
