@@ -83,3 +83,5 @@ def test_the_lists_are_the_key_services(api: ApiBed, name: str) -> None:
     assert "written by the key service" in api.kubectl("delete", "configmap", name, *words, check=False)
     assert "written by the key service" in api.kubectl("delete", "configmap", "--all", *words, check=False)
     api.kubectl("create", "configmap", f"of-{name}", *words)
+    unnamed = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "of-", "namespace": "kube-system"}}
+    assert "created" in api.kubectl("create", "-f", "-", *words, stdin=json.dumps(unnamed))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
@@ -32,7 +32,17 @@ KEYS_OF_OTHERS = Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd")
 OWNER = "5f4c8e9a-3d0b-4a57-9d52-7b1a3f8d2c61"
 
 
-def observed(machine: LoneMachine) -> dict[str, Any]:
+class ReadMachine(Protocol):
+    """A machine that answers by ssh."""
+
+    def inside(self, script: str, *, check: bool = True) -> str:
+        """Run a shell script as root on the machine and return its output."""
+
+    def registers(self) -> dict[int, str]:
+        """Return the registers of its TPM in upper case hex."""
+
+
+def observed(machine: ReadMachine) -> dict[str, Any]:
     """Return registers, events and facts of the boot that the machine is in, as evidence shows them."""
     pcrs = {index: bytes.fromhex(value) for index, value in machine.registers().items()}
     text = machine.inside(f"test ! -e {LOG} || od -An -v -tx1 {LOG}")
