@@ -32,6 +32,7 @@ from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.swtpm import CertificateAuthority, manufacture
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import PROGRAMS, SECONDS, registers
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -271,7 +272,7 @@ def arm64_machine(home: Path, cache: Path) -> Iterator[Arm64Machine]:
         control = ["--ctrl", f"type=unixio,path={home / 'tpm.control'}"]
         running = [subprocess.Popen([*tpm, *control], stdin=subprocess.DEVNULL, stdout=log, stderr=log)]
         try:
-            time.sleep(1)  # until the socket is there
+            wait_for((home / "tpm.control").exists)
             running.append(subprocess.Popen(words(home, port), stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             _wait(machine, running)
             yield machine

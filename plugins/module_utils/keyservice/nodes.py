@@ -282,7 +282,7 @@ REVOKED_LIST = "attested-revoked"
 REINSTATED_LIST = "attested-reinstated"
 ADDRESS_LIST = "attested-addresses"
 AT_REVISION = "attested-kubernetes.dev/at-revision"
-"""Annotation: the revision of etcd up to which the writer knew the identities."""
+"""Annotation: the revision of etcd up to which the writer knew the identities, or the policy."""
 
 LIST_SECONDS = 60.0
 _GATHER_SECONDS = 0.2
@@ -351,17 +351,21 @@ class AdmissionLists:
 
         A control plane whose watch lags behind thus never takes back what another one has written.
         """
-        policies, _revision = self._policies.listed()
         identities, revision = self._identities.listed()
+        policies, policy_revision = self._policies.listed()
+        read_at = {REVOKED_LIST: revision, REINSTATED_LIST: policy_revision, ADDRESS_LIST: revision}
         for name, data in plan_lists(identities, policies).items():
-            found = self._writer.config_map(name)
-            if found is None or _revision_of(found) > revision:
-                continue
-            was, current = found.get("data", {}), found["metadata"]["resourceVersion"]
-            changes = {key: data.get(key) for key in was.keys() | data.keys() if was.get(key) != data.get(key)}
-            if changes:
-                annotations = {AT_REVISION: str(revision)}
-                self._writer.merge_config_map(name, changes, annotations=annotations, revision=current)
+            self._write(name, data, read_at[name])
+
+    def _write(self, name: str, data: Mapping[str, str], revision: int) -> None:
+        found = self._writer.config_map(name)
+        if found is None or _revision_of(found) > revision:
+            return
+        was, current = found.get("data", {}), found["metadata"]["resourceVersion"]
+        changes = {key: data.get(key) for key in was.keys() | data.keys() if was.get(key) != data.get(key)}
+        if changes:
+            annotations = {AT_REVISION: str(revision)}
+            self._writer.merge_config_map(name, changes, annotations=annotations, revision=current)
 
 
 def _revision_of(document: Mapping[str, Any]) -> int:

@@ -83,7 +83,7 @@ def test_its_firmware_and_kernel_measured_what_their_log_says(machine: Arm64Mach
     read = machine.registers()
     assert {*range(8), 9} <= set(replayed)
     assert all(read[index] == replayed[index] for index in (*range(8), 9))
-    assert "0" * 64 not in {read[index] for index in (*range(8), 4, 9, 11)}
+    assert "0" * 64 not in {read[index] for index in (*range(8), 9, 11)}
 
 
 def test_it_is_unknown_and_gets_nothing(machine: Arm64Machine, services: ServiceBed) -> None:
@@ -94,9 +94,8 @@ def test_it_is_unknown_and_gets_nothing(machine: Arm64Machine, services: Service
 def test_with_its_key_and_its_profile_it_gets_a_ticket(machine: Arm64Machine, services: ServiceBed) -> None:
     boot, told = observed(machine), machine.ask("attestation_info")
     assert told["nodelock"] == "unlocked"
-    assert {
-        int(index): value.upper() for index, value in told["registers"].items()
-    }.items() <= machine.registers().items()
+    read = machine.registers()
+    assert all(read[int(index)] == value.upper() for index, value in told["registers"].items())
     profile = learn_profile("arm64", pcrs=boot["pcrs"], events=boot["events"])
     identity = NodeIdentity(ek_sha256=told["ek_sha256"], node_name=NAME, role=Role.WORKER, admission=Admission.APPROVED)
     services.api.apply(render_profile(profile), render_identity(identity))

@@ -138,6 +138,21 @@ def test_a_view_that_lags_behind_takes_nothing_back(one: Lists) -> None:
     assert one.data(REVOKED_LIST) == {}
 
 
+def test_nor_does_a_watch_of_the_policy_that_alone_lags_behind(one: Lists) -> None:
+    other = Lists(one.gateway)
+    one.see()
+    one.gateway.apply(policy(KEY))
+    other.see()
+    other.lists.write()
+    one.gateway.apply(identity("w-1"))
+    one.caches[IDENTITIES]._begin(*one.gateway.listing(IDENTITIES))
+    one.lists.write()
+    assert (one.data(REINSTATED_LIST), one.data(ADDRESS_LIST)) == ({KEY: ""}, {"w-1": "w-1"})
+    one.see()
+    one.lists.write()
+    assert one.data(REINSTATED_LIST) == {KEY: ""}
+
+
 def test_a_foreign_annotation_stops_nothing(one: Lists) -> None:
     one.gateway.config_maps[REVOKED_LIST]["metadata"]["annotations"] = {AT_REVISION: "9x"}
     one.gateway.apply(identity("w-1", "Revoked"))
