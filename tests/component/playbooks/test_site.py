@@ -30,6 +30,8 @@ EXAMPLE_VARIABLES = {
     "site_directory_profiles": ["r650-debian13"],
 }
 
+NAMED = ("-e", "cluster_name=prod", "-e", "api_endpoint=api.prod.example:6443")
+
 
 def play(name: str, *options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a playbook of the collection as an admin does."""
@@ -102,6 +104,28 @@ def test_secrets_without_a_vault_password_are_refused_and_nothing_is_written(sit
     assert done.returncode != 0
     assert "SITE_VAULT" in done.stdout
     assert not any((site / ".secrets").iterdir())
+
+
+def test_secrets_may_be_in_a_directory_outside_of_the_site(tmp_path: Path) -> None:
+    """Only what is public is in the site, for example in a project of AWX."""
+    site, outside, password = tmp_path / "prod", tmp_path / "mounted", tmp_path / "password"
+    copy_example(site)
+    outside.mkdir(mode=0o700)
+    (site / ".secrets").rmdir()
+    (site / ".secrets").symlink_to(outside)
+    password.write_text(PASSWORD, encoding="utf-8")
+    done = play("secrets", "--vault-password-file", str(password), cwd=site)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (site / ".secrets").readlink() == outside
+    made = files(outside)
+    assert made
+    assert all(data.startswith(b"$ANSIBLE_VAULT;") for data in made.values())
+    assert {(outside / name).stat().st_mode & 0o777 for name in made} == {0o600}
+    assert {path for path in files(site) if not path.startswith(".secrets/")} - set(files(EXAMPLE)) == {"cluster.yml"}
+    for playbook in ("secrets", "scaffold"):
+        again = play(playbook, "--vault-password-file", str(password), "-e", f"site={site}", *NAMED, cwd=site)
+        assert "changed=0" in again.stdout, again.stdout
+    assert (site / ".secrets").readlink() == outside
 
 
 def clear_secrets(site: Path, vault: VaultLibrary) -> list[str]:

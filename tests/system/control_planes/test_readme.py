@@ -6,7 +6,8 @@
 One shell in an empty home directory runs the steps of "Install the collection" and of the README, on machines of the
 lab. The collection and its Python packages are installed there; the checkout is not used. The shell has what the
 documentation expects of the site: an editor, a name for the API server, and a file with the vault's password. What the
-shell prints is kept beside the records, with the time of each command.
+shell prints is kept beside the records, with the time of each command. Then the cluster is looked at out of an
+execution environment, which is built as its page says it; only the base image is made here, for it is in a registry.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.arm64_bed import of_the_lab
 from ansible_collections.attested.kubernetes.tests.support.boundaries import ROOT
 from ansible_collections.attested.kubernetes.tests.support.records import RECORDS
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
@@ -39,6 +41,7 @@ USED_LAB = "ATTESTED_README_LAB"
 ENDPOINT = "api.prod.example"
 PROFILE = "my-servers"
 CACHE = Path(".cache") / "attested-kubernetes"
+BASE, IMAGE = "localhost/attested-base:1", "localhost/attested-ee:1"
 OF_THE_SITE = ("attested_bundle", "attested_bundle_on_node", "attested_api_endpoint")
 """Settings of the lab's own site that the site of the documentation does not take."""
 KEPT = ("PATH", "LANG", "TERM")
@@ -135,6 +138,53 @@ def test_the_commands_of_the_documentation_make_a_cluster(road: Road, home: Path
         road.wait_until_ready(node, boot_id=road.boot_id(node))
     flannel = ("--namespace=kube-system", "rollout", "status", "daemonset/flannel", "--timeout=120s")
     assert "successfully rolled out" in road.kubectl(*flannel)
+
+
+@pytest.fixture(scope="module")
+def environment(home: Path) -> Iterator[Any]:
+    """The container engine that has the execution environment, with a store of its own."""
+    place = Path("/run/attested-ee")
+    podman = of_the_lab("common").store(home / "images" / "store", run_directory=place)
+    tree, folder = home / "base.tar", home / "ee"
+    folder.mkdir()
+    shutil.copy(next(home.glob("*.tar.gz")), folder)
+    page = (ROOT / "docs/tasks/run-in-an-execution-environment.md").read_text(encoding="utf-8")
+    definition = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    definition["images"]["base_image"]["name"] = BASE
+    (folder / "execution-environment.yml").write_text(yaml.safe_dump(definition))
+    (wanted,) = re.findall(r"pip install '(ansible-builder[^']*)'", page)
+    try:
+        run_program("mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", "bookworm", str(tree))
+        podman("import", str(tree), BASE)
+        run_program(sys.executable, "-m", "venv", str(home / "builder"))
+        run_program(str(home / "builder/bin/pip"), "install", "--quiet", wanted)
+        run_program(str(home / "builder/bin/ansible-builder"), "create", where=folder)
+        # the container sees the network, the certificates and the packages as this machine does
+        seen = [f"--volume={one}:{one}:ro" for one in ("/etc/ssl/certs", "/etc/apt") if Path(one).exists()]
+        podman("build", "--isolation=chroot", "--network=host", *seen, f"--tag={IMAGE}", str(folder / "context"))
+        yield podman
+    finally:
+        of_the_lab("common").unmount_below(home / "images")
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def run_program(*argv: str, where: Path | None = None) -> None:
+    done = subprocess.run(argv, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-8000:]
+
+
+def test_an_execution_environment_shows_the_cluster_of_a_read_only_site(
+    road: Road, home: Path, environment: Any
+) -> None:
+    """As in AWX: the collection is in the image, and the site is read-only; `verify` fails unless all is well."""
+    volumes = [f"--volume={one}:{one}:ro" for one in (home / "prod", home / "prod-vault", road.lab.directory)]
+    words = ["--rm", "--network=host", "--user=root", "--pids-limit=-1", *of_the_lab("machines").limits(), *volumes]
+    words += [f"--env=ANSIBLE_VAULT_PASSWORD_FILE={home / 'prod-vault'}", f"--workdir={home / 'prod'}", IMAGE]
+    listed = environment("run", *words, "ansible-doc", "--list", "attested.kubernetes")
+    assert "attested.kubernetes.attestation_verification" in listed
+    for playbook in ("status", "verify"):
+        said = environment("run", *words, "ansible-playbook", f"attested.kubernetes.{playbook}")
+        assert all(re.search(rf"^\s*\"?{one}\b", said, re.MULTILINE) for one in ("cp-1", "w-1", "w-2")), said
 
 
 def keep(said: str, *, seconds: float) -> None:
