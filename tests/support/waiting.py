@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def wait_for(done: Callable[[], bool], *, seconds: float = 900) -> None:
-    """Poll until the result is true; fails after ``seconds``, far more than necessary."""
+def wait_for(done: Callable[[], bool], *, seconds: float = 900, every: float = 0.2) -> None:
+    """Poll with pauses of ``every`` seconds until the result is true; fails after ``seconds``, more than necessary."""
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, f"expected it within {seconds:g} s, it did not come"
-        time.sleep(0.2)
+        time.sleep(every)
