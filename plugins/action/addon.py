@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons i
     surplus_copies,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import require_recipients
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import open_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import make_directory, read_bytes, remove
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock

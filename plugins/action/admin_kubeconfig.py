@@ -9,19 +9,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access, kubeconfig_copy
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import (
     ADMIN_USER,
     Access,
     CertificatePlan,
-    Wanted,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.given_access import (
     GivenAccess,
+    Wanted,
     accept_authorities,
     accept_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
@@ -35,7 +33,7 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import A
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kubeconfig_copy import Copy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Copy
 
 _NODE_MODULE = "attested.kubernetes.admin_certificate"
 _REACHED = ("cluster_name", "server", "tls_server_name")
@@ -153,10 +151,10 @@ def _copies(params: Mapping[str, Any], site: Site, body: dict[str, Any]) -> list
     """Return the copies of the kubeconfig outside of the site; raises OPTION_INVALID."""
     copies = []
     if params["file"]:
-        copies.append(kubeconfig_copy.own_file(Path(params["file"]), body, site=site))
+        copies.append(admin_access.own_file(Path(params["file"]), body, site=site))
     if params["merge"]:
         first = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "~/.kube/config"
-        copies.append(kubeconfig_copy.merged(Path(first).expanduser(), body))
+        copies.append(admin_access.merged(Path(first).expanduser(), body))
     return copies
 
 

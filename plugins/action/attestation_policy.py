@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_objects
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_outlook import LastSeen
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import (
+    LastSeen,
     Observed,
     require_accepted,
     require_short,
@@ -23,9 +23,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     site_verifier_spec,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import applied_sha256
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
+    render_document,
+    render_identity,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import least, weaknesses
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
@@ -39,8 +43,8 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import PolicyPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedMachine
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import ClusterPolicy
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
@@ -129,6 +133,7 @@ def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
         revoked=identity["admission"] == Admission.REVOKED.value,
         phase=str(identity["phase"]),
         role=Role(identity.get("role", Role.WORKER.value)),
+        applied=str(identity.get("applied", "")),
         profile=str(identity["profile"]),
         registers={int(pcr): bytes.fromhex(value) for pcr, value in identity["registers"].items()},
     )
@@ -148,6 +153,8 @@ def _result(
     plan: PolicyPlan, document: Mapping[str, Any], observed: Observed, profiles: Sequence[MeasurementProfile]
 ) -> Result:
     signed = render_document(dict(document))
+    there = {one.ek_sha256: one.applied for one in observed.nodes}
+    missing = [one for one in plan.identities if applied_sha256(render_identity(one)) != there.get(one.ek_sha256)]
     before = observed.policy
     shown = [render_document({"generation": one.generation, **one.content()}) for one in (before, plan.policy) if one]
     return Result(
@@ -155,7 +162,7 @@ def _result(
         values={
             "generation": plan.policy.generation,
             "policy": signed,
-            "manifests": render_objects(profiles, plan.identities) + signed,
+            "manifests": render_objects(profiles, missing) + signed,
             "returning": render_objects((), plan.returning),
             "failing": [str(one) for one in plan.failing],
             "unknown": [str(one) for one in plan.unknown],

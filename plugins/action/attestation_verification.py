@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import chip_keys, known_first, vouch
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import (
+    chip_keys,
+    known_first,
+    read_delivered,
+    vouch,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
@@ -18,15 +22,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     site_verifier_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import (
     DEFAULT_REGISTERS,
     Preset,
     learn_preset,
     preset_registers,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import found
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import found
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
 

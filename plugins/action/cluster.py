@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     node_config_spec,
     site_policy_spec,

@@ -9,9 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import read_cluster_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import parse_manifest, surplus
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site, read_cluster_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import make_directory, remove
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,

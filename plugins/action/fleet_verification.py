@@ -19,8 +19,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import weaknesses
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Outcome, found_in_result
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import (
+    Outcome,
+    Question,
+    found_in_result,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import (
     FleetReport,
     render_html,
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Finding
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Finding
 
 _PROGRESS_SECONDS = 2.0
 

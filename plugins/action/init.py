@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access, secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access, accept_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import Observed, require_short
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     failure_of,
@@ -29,23 +28,20 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, pack_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import (
     PORT,
     InitFailed,
-    Wish,
-    initiate,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import (
     Patience,
     Pursuit,
+    Wish,
+    initiate,
     waits_for_init,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
     MAX_POLICY_BYTES,
     InitOrder,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import pack_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.init_screen import InitScreen
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import SigningAction
@@ -56,7 +52,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Ended
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Ended
     from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import Draft
 
 _NO_CLUSTER = Observed(policy=None, generations=(), revoked=frozenset(), nodes=())

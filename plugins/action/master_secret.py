@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import serialization, x509
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import require_passphrase
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import parse_salt
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.places import (
     holds_split,
     read_shares,
@@ -25,6 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares i
     combine_shares,
     split_master,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site, parse_salt
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
@@ -39,8 +38,8 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import A
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets import SecretsPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile
 
 _MAX_SECRET_BYTES = 4096
 _MAX_PASSPHRASE_BYTES = 512

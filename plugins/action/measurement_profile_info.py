@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import load_profiles, render_objects
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.profile_orders import (
     approval_digest,
     single_profile,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
@@ -29,8 +29,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import MAX_IMAGE_BYTES, read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import differences
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.merge import differences
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Applicant, least, weaknesses
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result

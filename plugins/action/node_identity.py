@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import read_list
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     disk_in,
     plan_disks,
-    with_disk,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_list
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     read_nodes,
     render_identity_file,
     require_only_identity,
+    with_disk,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.listed_machines import plan_list
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, identity_name

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import make_roster
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import make_roster, site_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     failure_of,
@@ -49,8 +48,8 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import A
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import Candidate, Roster
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import Candidate, Roster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.cli.rescue_dis
     is_written,
     mounted_disk,
     secret_files,
+    values_of,
+    written,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.cli.rescue_output import values_of, written
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.master_rotation import apply_in_site, is_own
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets import apply_in_site, is_own
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, rotation_spec
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result

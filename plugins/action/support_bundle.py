@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.release import __version__ as ansible_version
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, release
@@ -22,10 +22,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     site_spec,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import Part, render_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import (
+    Material,
+    Part,
+    parse_material,
+    render_bundle,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_catalogue import site_sources
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_collect import Collector, Hider
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_material import Material, parse_material
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction

@@ -9,10 +9,10 @@ DOCUMENTATION = r"""
 name: stages
 type: stdout
 short_description: One line a stage, with its time
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Prints a line for every task that changed something, took longer than a second or reported steps, with its state,
-    hosts and time; the other tasks of a play share one line.
+    hosts and time. Other tasks have no line, and a play in which nothing has a line has no heading.
   - The message of C(ansible.builtin.debug) is printed unchanged.
   - A failure is printed in full, with its reason code, what to do and the next command to run.
   - A run in which no play matched any host ends with exit code 2.
@@ -86,7 +86,7 @@ class CallbackModule(Default):
         super().__init__()
         self._began = time.monotonic()
         self._stage: Stage | None = None
-        self._folded: list[float] = []
+        self._heading = ""
         self._started_hosts: set[str] = set()
         self._playbook = ""
         self._terminal = sys.stdout.isatty()
@@ -100,14 +100,15 @@ class CallbackModule(Default):
 
     @_quiet
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """Print the name of the play."""
-        self._close_play()
+        """Store the name of the play, which is printed before its first line."""
+        self._close_stage()
         self._started_hosts.clear()
-        self._display.display(f"\n{play.get_name().strip() or 'Unnamed play'}", color=C.COLOR_HIGHLIGHT)
+        self._heading = play.get_name().strip() or "Unnamed play"
 
     @_quiet
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Print an error, because Ansible ends with 0 here."""
+        self._begin_output()
         self._display.display("  no host matched: nothing was done", color=C.COLOR_ERROR)
 
     @_quiet
@@ -199,6 +200,7 @@ class CallbackModule(Default):
         """Print Ansible's own diff lines."""
         stage_lines.make_visible(result.result)
         with self._escaping(coloured=True):
+            self._begin_output()
             super().v2_on_file_diff(result)
 
     def _handle_warnings(self, res: Any) -> None:
@@ -226,7 +228,7 @@ class CallbackModule(Default):
             self._display.display = display
 
     def _close_run(self, stats: Any) -> None:
-        self._close_play()
+        self._close_stage()
         hosts = sorted(stats.processed)
         summaries = {host: stats.summarize(host) for host in hosts}
         bad = [host for host in hosts if summaries[host]["failures"] or summaries[host]["unreachable"]]
@@ -246,7 +248,7 @@ class CallbackModule(Default):
         name = (task.name or task.action).strip()
         self._stage = Stage(name=name, began=time.monotonic(), action=task.action, path=_shown_path(task))
         if task.action in stage_lines.SPEAKING:
-            self._close_folded()
+            self._begin_output()
         else:
             self._pass_by(f"  {name}")
         return self._stage
@@ -256,21 +258,16 @@ class CallbackModule(Default):
         self._pass_by("")
         if stage is None or not stage.hosts or stage.failed or stage.action in C._ACTION_DEBUG:  # noqa: SLF001
             return
-        now = time.monotonic()
-        if not stage.is_worth_a_line(now):
-            self._folded.append(now - stage.began)
-            return
-        self._close_folded()
-        self._print_stage(stage)
+        if stage.is_worth_a_line(time.monotonic()):
+            self._begin_output()
+            self._print_stage(stage)
 
-    def _close_folded(self) -> None:
-        folded, self._folded = self._folded, []
-        if folded:
-            self._display.display(stage_lines.folded_line(len(folded), sum(folded)), color=C.COLOR_OK)
-
-    def _close_play(self) -> None:
-        self._close_stage()
-        self._close_folded()
+    def _begin_output(self) -> None:
+        """Print the name of the play before its first line."""
+        self._pass_by("")
+        heading, self._heading = self._heading, ""
+        if heading:
+            self._display.display(f"\n{heading}", color=C.COLOR_HIGHLIGHT)
 
     def _print_stage(self, stage: Stage) -> None:
         total = max(len(self._started_hosts), len(stage.hosts))
@@ -278,8 +275,7 @@ class CallbackModule(Default):
             self._display.display(row, color=_COLOURS[stage.state])
 
     def _fail(self, host: str, result: dict[str, Any], stage: Stage) -> None:
-        self._pass_by("")
-        self._close_folded()
+        self._begin_output()
         row = stage_lines.line(stage.name, "FAILED", host, time.monotonic() - stage.began)
         self._display.display(row, color=C.COLOR_ERROR)
         for item in stage_lines.failed_items(result):
@@ -287,8 +283,7 @@ class CallbackModule(Default):
                 self._display.display(text)
 
     def _say(self, result: dict[str, Any]) -> None:
-        self._pass_by("")
-        self._close_folded()
+        self._begin_output()
         message = result.get("msg")
         for row in message if isinstance(message, list) else str("" if message is None else message).splitlines():
             self._display.display(f"  {row}")

@@ -17,6 +17,12 @@ options:
       - The module fails with V(OPTION_INVALID) if it is not an IP address.
     type: str
     required: true
+  second_node_ip:
+    description:
+      - Address of this machine in the other address family, in a cluster with IPv4 and IPv6.
+      - The module fails with V(OPTION_INVALID) if it is not an address of the other family than O(node_ip).
+    type: str
+    default: ""
   cri_socket:
     description: Socket of the container runtime.
     type: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: addon
 short_description: Make a Helm release what addons.yml of the site says
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads one add-on of C(addons.yml), sends its chart to the control plane of the task, and installs or upgrades the
     release there with the Helm of the bundle. Helm rolls a failed change back. Plain C(helm) can go on managing it.
@@ -69,7 +69,9 @@ options:
     description: The image of the network plugin, where there is no bundle.
     type: str
   pod_subnet:
-    description: Addresses of Pods, for O(network_plugin). Flannel needs an IPv4 network.
+    description:
+      - Addresses of Pods, for O(network_plugin).
+      - Flannel needs an IPv4 network, or an IPv4 and an IPv6 network with a comma between them.
     type: str
     default: 10.244.0.0/16
 extends_documentation_fragment:

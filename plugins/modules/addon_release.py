@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: addon_release
 short_description: Change a Helm release without losing custom objects
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - With O(state=planned) renders the chart by a dry run at the API server and changes nothing.
   - With O(state=saved) writes the CustomResourceDefinitions that the release brings or owns, and all their objects,

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: admin_certificate
 short_description: Sign an admin's certificate request on a control plane
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Signs the request of M(attested.kubernetes.admin_kubeconfig) with the cluster CA of this control plane. The result
     is a client certificate with the user O(name), the groups O(groups) and a lifetime of O(hours). Only the public key

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: admin_kubeconfig
 short_description: Create an admin's kubeconfig, whose private key stays on the admin's machine
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Without O(certificate) and O(sign) the module returns a certificate request for the key of the site's own admin. The
     key is created on first use and stored as an Ansible Vault file in C(.secrets/) of the site.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: attestation_info
 short_description: Read the identity of this machine and evidence of its boot
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads the TPM of a prepared machine. Without O(challenge) the module returns the machine's identity and registers.
   - With O(challenge) the module proves that the machine holds its keys, and returns a quote of the registers that is

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: attestation_key
 short_description: Create the endorsement key and an attestation key in the TPM
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Creates the endorsement key (EK) and a restricted attestation key (AK, ECC P-256, primary of the endorsement
     hierarchy). Both are stored at persistent handles, so that later uses do not create them again. A hardware TPM takes

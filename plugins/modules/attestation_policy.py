@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: attestation_policy
 short_description: Sign the attestation policy of a site
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Plans the next C(AttestationPolicy) from the site's active profiles, control planes and exceptions, and from every
     revocation that the site or a control plane has recorded. It is signed with the site's policy key. The module runs
@@ -147,7 +147,9 @@ policy:
   type: str
   sample: "kind: AttestationPolicy"
 manifests:
-  description: Profiles, identities and policy as one YAML stream, as they are applied to the cluster.
+  description:
+    - Profiles, policy, and the identities that O(records) do not have as they are in the site, as one YAML stream, as
+      they are applied to the cluster.
   returned: success
   type: str
   sample: "kind: MeasurementProfile"

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: attestation_verification
 short_description: Challenge a node and verify its evidence on the admin's machine
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Requests evidence from the node of the task with a new challenge, and verifies it against the site on the machine
     that runs the playbook. The module changes nothing. It fails if the node does not satisfy the policy.

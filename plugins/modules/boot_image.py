@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: boot_image
 short_description: Make, sign and install one unified kernel image for many machines
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Joins the kernel, an initrd and a command line to one EFI program with the tools of the distribution. Equal parts
     make equal bytes. M(attested.kubernetes.measurement_profile) computes the registers of a machine that boots it.

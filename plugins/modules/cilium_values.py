@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cilium_values
 short_description: Write values for Cilium's Helm chart that fit the cluster
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Writes a values file for Cilium's chart from the variables of the cluster. Values that contradict these variables
     are refused.
@@ -141,8 +141,8 @@ values:
   sample: {kubeProxyReplacement: true, k8sServiceHost: api.prod.example, k8sServicePort: 6443}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.cilium_values import run_values
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cilium_values import run_values
 
 SPEC = ArgumentSpec(
     options={

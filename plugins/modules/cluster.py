@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster
 short_description: Verify the first control plane and send it the cluster's keys
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Challenges the machine, and verifies its evidence against the site on the machine that runs the playbook. Then it
     sends the cluster's keys, sealed to the machine in the verified state. The node protects the keys with its TPM and

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_info
 short_description: Read nodes, identities and refusals of the cluster, and objects that must not exist
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads with the kubectl of this control plane. Nodes and identities are one list. It shows machines that are enrolled
     and have not joined, and nodes that are not enrolled.

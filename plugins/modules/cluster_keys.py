@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_keys
 short_description: Install the keys of a cluster that were sealed to this machine
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs on the node for M(attested.kubernetes.cluster), which calls it. It has no other use.
   - Opens the box with the one-time key that is kept on the node, protects the keys with the TPM, and locks the machine
@@ -90,9 +90,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(
-        SPEC, installed("node.cluster_keys:run_cluster_keys"), libraries=("cryptography", "google.protobuf", "yaml")
-    )
+    run_module(SPEC, installed("node.member:run_cluster_keys"), libraries=("cryptography", "google.protobuf", "yaml"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_objects
 short_description: Apply objects of the site to the cluster
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Compares manifests with the cluster and applies those that differ. It uses server-side apply with the kubectl of
     this control plane, and waits until the API server serves new kinds.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: component_bundle
 short_description: Make and verify an offline bundle of Kubernetes, images and wheels
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - A bundle is one directory with everything that a node installs, and a C(manifest.json) that names each file
     with its SHA-256, size, architecture and origin. It is the only input of the playbook C(prepare).

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: control_plane_certificates
 short_description: Renew the certificates of this control plane
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Renews the certificates that C(kubeadm) created for the API server, etcd, the controller manager, the scheduler and
     C(admin.conf), when 60 days or less are left (a third of a shorter lifetime). Each component is restarted with its

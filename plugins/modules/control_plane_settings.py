@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: control_plane_settings
-short_description: Set arguments, authenticators and Pod security of a site on a control plane
+short_description: Set arguments, authenticators, audit webhook and Pod security of a site on a control plane
 version_added: 0.2.0
 description:
   - Adds arguments to the API server, the controller manager, the scheduler and etcd of this control plane, and removes
@@ -19,6 +19,9 @@ description:
   - Configures the API server to authenticate the tokens of other issuers, for example of OpenID Connect. The API server
     loads the file without a restart. If it refuses the authenticators, the previous file is restored and the module
     fails with V(CONFIG_INVALID).
+  - Configures the API server to send its audit events to a webhook as well. The API server is restarted. If it is not
+    healthy afterwards, the previous file and manifest are restored.
+  - Control planes that join later get the authenticators and the webhook with their ticket.
   - Configures the API server to enforce a level of Kubernetes' Pod Security Standards, and to refuse the externalIPs of
     Services. A new cluster has these settings from its first start, and then nothing is changed. Otherwise the API
     server is restarted, and its other admission plugins are kept. If it is not healthy afterwards, the previous file
@@ -47,6 +50,13 @@ options:
         C(attested:) or C(kubeadm:).
     type: list
     elements: dict
+  audit_webhook:
+    description:
+      - C(url) of a webhook that receives audit events by HTTPS, in addition to the log file. C(certificate_authority)
+        is the text of the CA's certificates in PEM, if the system's CAs did not sign the webhook's certificate. If
+        unset, the webhook is not changed. An empty mapping removes it.
+      - Bodies of Secrets, ConfigMaps and tokens are not in the events.
+    type: dict
   pod_security:
     description:
       - Level that the API server enforces on Pods in namespaces without a label of their own. If unset, the level is
@@ -95,6 +105,12 @@ EXAMPLES = r"""
           username: {claim: email, prefix: "oidc:"}
           groups: {claim: groups, prefix: "oidc:"}
 
+- name: Send audit events to a collector
+  attested.kubernetes.control_plane_settings:
+    audit_webhook:
+      url: https://audit.example/kubernetes
+      certificate_authority: "{{ lookup('ansible.builtin.file', 'audit-ca.pem') }}"
+
 - name: Enforce the level restricted, except for the network plugin
   attested.kubernetes.control_plane_settings:
     pod_security: restricted
@@ -117,12 +133,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import LEVELS
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import LEVELS
 
 SPEC = ArgumentSpec(
     options={
         "arguments": {"type": "dict"},
         "authenticators": {"type": "list", "elements": "dict"},
+        "audit_webhook": {"type": "dict"},
         "pod_security": {"type": "str", "choices": list(LEVELS)},
         "exempt_namespaces": {"type": "list", "elements": "str", "default": []},
     }

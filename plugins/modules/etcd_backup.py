@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: etcd_backup
 short_description: Back up etcd into an encrypted file on the admin's machine
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - The control plane of the task writes a verified and encrypted snapshot (M(attested.kubernetes.etcd_snapshot)). The
     module fetches the file and removes the oldest files of the directory.

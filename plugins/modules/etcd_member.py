@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: etcd_member
 short_description: Remove a control plane from etcd
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Removes the etcd member of a control plane that is lost or will be removed. It runs on another control plane and
     connects to the member there, over TLS with the certificate that kubeadm created for it. No other program is needed.

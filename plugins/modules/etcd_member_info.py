@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: etcd_member_info
 short_description: Read the members of etcd and their health
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads the list of members from the member of this control plane, and the health of each member. It connects over TLS
     with the certificate that kubeadm created.

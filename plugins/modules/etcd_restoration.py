@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: etcd_restoration
 short_description: Restore etcd on a control plane from a backup on the admin's machine
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Decrypts the backup on the machine that runs the playbook, compares it with the cluster of the site, and encrypts it
     again to an age identity of this run. Then it verifies the control plane of the task, seals that identity to the

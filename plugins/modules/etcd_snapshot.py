@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: etcd_snapshot
 short_description: Save or restore an encrypted snapshot of etcd on a control plane
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - With O(state=saved) the module saves a snapshot of the etcd member of this control plane, and starts an etcd from it
     on loopback. If this etcd answers with the revision of the snapshot and contains a Kubernetes cluster, the module

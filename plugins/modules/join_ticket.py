@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: join_ticket
 short_description: Fetch a ticket with evidence of what this machine is and has booted
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Sends requests to the join services of the cluster, one after the other, until one answers. The module verifies that
     the pinned join CA certified the service, answers its challenge, and sends evidence that is bound to this exchange.

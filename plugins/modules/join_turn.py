@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: join_turn
 short_description: Prevent control planes from joining for a while
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Takes or renews, for ten minutes, the turn (a Lease) that lets one control plane join at a time. No control plane
     gets a ticket meanwhile. A turn that is not released expires.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubeadm_cluster
 short_description: Initialize this machine as the first control plane of a cluster
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs C(kubeadm init) phase by phase, without a bootstrap token. Phases that would create a token never run, the API
     server refuses bootstrap tokens, and no binding approves certificates automatically.
@@ -46,11 +46,13 @@ options:
     type: str
     required: true
   pod_subnet:
-    description: Network of the pods, in CIDR notation.
+    description:
+      - Network of the pods, in CIDR notation; for IPv4 and IPv6 one of each with a comma between them.
+      - The first one has the address family of O(node_ip). O(service_subnet) has the same families in the same order.
     type: str
     default: 10.244.0.0/16
   service_subnet:
-    description: Network of the services, in CIDR notation.
+    description: Network of the services, in CIDR notation, or one of each address family as in O(pod_subnet).
     type: str
     default: 10.96.0.0/16
   dns_domain:
@@ -218,7 +220,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_cluster
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import BASELINE, LEVELS
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import BASELINE, LEVELS
 
 SPEC = ArgumentSpec(
     options={

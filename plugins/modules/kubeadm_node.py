@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubeadm_node
 short_description: Join this machine as a worker or a further control plane, or reset it
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - V(joined) runs the steps that are left for the node, in their order. The machine fetches a ticket with its evidence
     and is locked to its cluster. Then the module writes the kubelet's credential, runs kubeadm and waits for the Node.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubelet_authorities
 short_description: Renew the certificate of this node's kubelet and the CAs that it trusts
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Requests a new kubelet certificate from a join service with new evidence, as C(attested renew --now) does. It also
     installs the cluster CAs of that ticket, so that the kubelet trusts the old and the new CA during a rotation. The

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubelet_settings
 short_description: Add settings of a site to the kubelet's configuration
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Writes C(/etc/attested/kubelet.d/50-site.conf), which the kubelet merges over the configuration that C(kubeadm)
     wrote, and the kubelet's unit files.

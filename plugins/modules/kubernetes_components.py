@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubernetes_components
 short_description: Install Kubernetes programs and images from a bundle
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Installs the programs and container images of a bundle on this node, for its machine type and O(role).
   - All files that are needed are first verified against the manifest. Then each program is replaced by one rename, and

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubernetes_components_info
 short_description: List the files of a bundle that this node still needs
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Compares this node with the manifest of a bundle. No other file of the bundle has to be on the node.
   - Names the stored files that a run of M(attested.kubernetes.kubernetes_components) and

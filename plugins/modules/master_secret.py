@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: master_secret
 short_description: Create the secrets of a site, and split its master secret
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Creates the master secret, the key of the join CA and the policy key on the admin's machine. Either all or none of
     them are created, encrypted by Ansible Vault in C(.secrets/) of the site. The master secret can be read from a file

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: measurement_profile
 short_description: Write, merge, compute or retire a measurement profile of a site
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Writes C(policy/<name>.yml) on the machine that runs the playbook, after strictly parsing every manifest.
   - The profile is one manifest, several manifests that are merged, or computed from a unified kernel image before its

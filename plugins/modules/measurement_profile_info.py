@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: measurement_profile_info
 short_description: Read the active measurement profiles of a site
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads and strictly parses the profiles that O(profiles) names, on the machine that runs the playbook.
   - Fails with C(POLICY_EMPTY), C(PROFILE_UNKNOWN) or C(MANIFEST_INVALID).

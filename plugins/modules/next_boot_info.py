@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: next_boot_info
 short_description: Read what a machine boots next
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads what the firmware starts next, from its boot entries and the EFI system partition. A unified kernel image is
     read completely. For GRUB the files that it measures are read, which show whether the next boot is the same as the

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_admission
 short_description: Approve, refuse or revoke a machine in the cluster
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Writes the admin's decision about a machine into its C(NodeIdentity), with the kubectl of this control plane. Every
     key service uses it from its next decision on.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_files
 short_description: Write the small files of one phase and run the units that use them
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Writes several files of this machine, and their directories, in one task instead of one task for each file.
   - Each file is replaced by one rename, and has its mode from the first byte on. Check mode and diff mode show all

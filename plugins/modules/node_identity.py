@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_identity
 short_description: Write the TPM and the disk of a machine into the site
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Writes C(host_vars/<node>/identity.yml) on the machine that runs the playbook. Commit that file.
   - With O(node) the module writes the identity of one machine and keeps the id of its disk. Verify the TPM first, with

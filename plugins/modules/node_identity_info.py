@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_identity_info
 short_description: Read the identities in a site's inventory
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads groups and C(attested_ek) of the inventory of this run, on the machine that runs the playbook.
   - The module fails with C(SITE_INVENTORY) and names every problem, or with C(IDENTITY_AMBIGUOUS) if two nodes have one

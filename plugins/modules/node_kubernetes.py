@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_kubernetes
 short_description: Upgrade Kubernetes of a member to a prepared release
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs C(kubeadm upgrade) of O(release), installs its programs, and restarts containerd, if it was replaced, and the
     kubelet. On a control plane the command is C(kubeadm upgrade apply) while the cluster has an older version, else

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_lock
 short_description: Lock a machine to one cluster until its next reset
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Extends a register of the TPM with the cluster id, once between two resets of the machine. It cannot be undone.
   - Before the lock the register must be I(unlocked), which means that the log of systemd explains its value. A machine

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_prerequisites_info
 short_description: List everything that a machine lacks before it can be prepared
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Checks the packages, swap, cgroup version, kernel and init system of this machine, and lists everything that must be
     repaired before it can be a node.
@@ -17,7 +17,10 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   packages:
-    description: Packages of the distribution that have to be installed.
+    description:
+      - Packages that have to be installed, by their names in Debian. On a machine with rpm, the names of RHEL and
+        Fedora are used.
+      - A machine with neither dpkg nor rpm is not checked for packages.
     type: list
     elements: str
     required: true
@@ -64,11 +67,16 @@ findings:
   elements: str
   sample: ["expected the packages containerd, they are not installed"]
 missing_packages:
-  description: Packages of O(packages) that are not installed.
+  description: Packages of O(packages) that are not installed, by their names in the machine's distribution.
   returned: success
   type: list
   elements: str
   sample: [containerd]
+package_manager:
+  description: Package manager of the machine, V(apt-get) or V(dnf). Empty if it has neither dpkg nor rpm.
+  returned: success
+  type: str
+  sample: apt-get
 cgroup_version:
   description: V(1) or V(2).
   returned: success

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_runtime
 short_description: Install the node's virtual environment from the wheels of a bundle
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Creates a virtual environment that contains exactly the wheels of a bundle. Each wheel is verified by its hash, and
     no package index is used.

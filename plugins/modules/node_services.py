@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_services
 short_description: Run the services of this collection from a prepared release
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Switches the link O(path) to the environment of O(release) by one rename, restarts the services that run from
     another environment, and waits until they are healthy.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_status_info
 short_description: Read how far this machine has come into the cluster, and what it waits for
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. The module does not use
     the TPM.

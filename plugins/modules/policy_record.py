@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: policy_record
 short_description: Read or update a control plane's record of the site's signed policy
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - The key service of a control plane keeps a record of the policy outside etcd. This module connects to the key
     service over a socket that only root can use.
@@ -94,8 +94,8 @@ policy:
   sample: {"kind": "AttestationPolicy"}
 identities:
   description:
-    - All identities, each with the id of its disk (empty without a disk) and the register values of its last
-      attestation.
+    - All identities, each with the id of its disk (empty without a disk), the register values of its last
+      attestation, and the digest of what a site applied to it.
   returned: without O(policy)
   type: list
   elements: dict
@@ -104,6 +104,7 @@ identities:
       ek_sha256: 9f2c
       ek_alias: ""
       admission: Approved
+      applied: 5d41
       phase: Joined
       disk_id: 81111111-2222-4333-8444-555555555555
       profile: r650-debian13

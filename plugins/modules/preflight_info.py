@@ -8,10 +8,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: preflight_info
 short_description: Check whether this machine can become an attested node
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Checks the TPM, the logs of this boot, packages, kernel, cgroups, swap, ports, addresses, clock, memory and disk of
     this machine. The module lists everything that is missing, each with the next step.
+  - A running firewalld that does not open the ports, and SELinux that enforces its policy, are reported as notes.
   - Requires Python on the machine and no further library. Checks that need a library are reported as skipped.
   - The module changes nothing and does not fail because of a finding. The caller decides. No key of the TPM is created
     or used.
@@ -51,6 +52,18 @@ options:
     description: Address at which other nodes reach this machine.
     type: str
     required: true
+  second_node_ip:
+    description: Address of this machine in the other address family, in a cluster with IPv4 and IPv6.
+    type: str
+    default: ""
+  pod_subnet:
+    description: Network of the pods, as in M(attested.kubernetes.kubeadm_cluster).
+    type: str
+    default: 10.244.0.0/16
+  service_subnet:
+    description: Network of the services, as in M(attested.kubernetes.kubeadm_cluster).
+    type: str
+    default: 10.96.0.0/16
   api_endpoint:
     description: Address of the API server for nodes, host:port. The host must resolve to an address.
     type: str
@@ -206,11 +219,14 @@ SPEC = ArgumentSpec(
         "node_name": {"type": "str", "required": True},
         "packages": {"type": "list", "elements": "str", "required": True},
         "peers": {"type": "list", "elements": "str", "default": []},
+        "pod_subnet": {"type": "str", "default": "10.244.0.0/16"},
         "python_version": {"type": "str", "default": "3.11"},
         "pod_security": {"type": "str", "choices": ["baseline", "restricted", "privileged"], "default": "baseline"},
         "ports": {"type": "list", "elements": "int", "default": []},
         "remote_tmp": {"type": "path", "required": True},
         "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
+        "second_node_ip": {"type": "str", "default": ""},
+        "service_subnet": {"type": "str", "default": "10.96.0.0/16"},
         "state_disk": {"type": "str", "default": ""},
         "state_disk_erase": {"type": "str", "default": ""},
         "state_disk_minimum_bytes": {"type": "int", "default": 0},

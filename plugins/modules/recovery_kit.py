@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: recovery_kit
 short_description: Write a recovery kit of a site, and restore a site from a kit
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - With O(state=present) the module writes one encrypted file with everything that a lost site needs. These are the
     master secret and what is derived from it, the keys of the join CA and the policy, C(cluster.yml), the identities

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: release_info
 short_description: List the releases of Kubernetes that this collection knows, and the upgrades that lead to one of them
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads the table of releases of the role P(attested.kubernetes.bundle_builder#role) and compares it with the versions
     that the nodes run.

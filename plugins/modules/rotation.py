@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rotation
 short_description: Plan the remaining phases of a rotation, and run those of the site
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Derives the remaining phases from what every node has and from the nodes of the cluster. For V(encryption_key) it
     also uses the keys under which etcd stores Secrets, for V(master_secret) the versions of the site. There is no other

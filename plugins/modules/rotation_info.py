@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rotation_info
 short_description: Read which keys of a rotation a node has
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - For V(authorities), the module reads which cluster CAs the kubelet of this node trusts and which CA signed its
     certificate. On a control plane it also reads which keys sign, which CAs its files trust, which CAs signed its

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rotation_phase
 short_description: Run the first phase of a rotation on one control plane
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs the first phase of O(plan) on this control plane. A completed phase changes nothing, except C(make) for
     V(encryption_key), which creates one more key. The next run repeats an interrupted phase.

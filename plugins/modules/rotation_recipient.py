@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rotation_recipient
 short_description: Verify a control plane that receives the new keys of a rotation
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Challenges the machine and verifies its evidence against the site, on the machine that runs the playbook.
   - For V(authorities) and V(encryption_key) another control plane has the keys. The module returns an order for it,

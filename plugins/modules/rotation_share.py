@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rotation_share
 short_description: Seal the new keys of a rotation to other control planes
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Without O(orders) the module offers a one-time key. The admin's machine seals the list of verified machines to it
     (M(attested.kubernetes.rotation_recipient)).

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: state_disk
 short_description: Format, open or close the encrypted state disk of a node
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Brings a disk into O(state) from any earlier state. A further run continues the steps after a kill or a loss of
     power.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: state_disk_info
 short_description: Read the state of a node's present or future state disk
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Returns the size, signatures, users and header of a disk, and whether the header is that of a state disk. It needs
     no key.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: state_disk_key
 short_description: Change the key of a running node's state disk to another version of the master secret
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Fetches a ticket, which contains the disk's key under each version in use. A short-lived process exchanges the key
     of the open disk. The new key gets its own key slot and is tested on a fresh copy of the header before the slot of

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: stored_secrets
 short_description: Write every Secret again under the key in force
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads from the etcd of this control plane which Secrets are encrypted with another key than O(in_force). The API
     server writes these Secrets again without a change, by an empty patch. The module reads no value of a Secret. If

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: tpm_authorization
 short_description: Send a machine the passwords of its TPM's hierarchies
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Sends the auth values of the owner and endorsement hierarchies from the site's vaulted host variables to the
     machine. The machine holds them in a root-only file on tmpfs for the programs of this collection (modules, key

@@ -25,7 +25,7 @@ class InitScreen:
         """Begin the output for ``node``."""
         self._node = node
         self._say = say
-        self._stage = ""
+        self._stage = self._task = ""
         self._waits_for: Reason | None = None
         self.judgement: dict[str, str] = {}
 
@@ -42,11 +42,15 @@ class InitScreen:
         self._print(f"is the enrolled machine, booted as {profile} (posture {posture})")
 
     def progress(self, one: Progress) -> None:
-        """Print the stage if it is new, then the task that begins and the time since the beginning."""
+        """Print the stage if it is new, then the task that begins and the time since the beginning.
+
+        An include and the task that it includes may have one name, which is printed once.
+        """
         if one.stage != self._stage:
             self._print(one.stage)
-        self._say(begun_line(one.task, after_seconds=one.elapsed_seconds))
-        self._stage, self._waits_for = one.stage, None
+        if (one.stage, one.task) != (self._stage, self._task):
+            self._say(begun_line(one.task, after_seconds=one.elapsed_seconds))
+        self._stage, self._task, self._waits_for = one.stage, one.task, None
 
     def waits(self, error: TransportError, pause_seconds: float) -> None:
         """Print why the same request is sent again."""

@@ -12,9 +12,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file
     parse_identities,
     require_passphrase,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import KitKeys, describe_kit, open_kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit_places import read_kit_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.token import open_token
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
+    KitKeys,
+    describe_kit,
+    open_kit,
+    open_token,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.places import read_kit_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes

@@ -8,18 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import PolicyMark
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     enrolled_identities,
     load_profiles,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import (
     plan_next,
     read_exceptions,
     reinstated_keys,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import PolicyMark, Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes, write_atomic
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import Observed, PolicyPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
         ClusterPolicy,
         PolicyException,
@@ -84,7 +83,7 @@ class Draft:
         mark = PolicyMark(
             generation=policy.generation, content_sha256=policy.content_sha256, revoked=tuple(policy.revoked)
         )
-        write_atomic(self.site.cluster_file, cluster_file.render(replace(self.public, policy=mark)), mode=0o644)
+        write_atomic(self.site.cluster_file, site_directory.render(replace(self.public, policy=mark)), mode=0o644)
 
 
 class SigningAction(SiteAction):
@@ -100,7 +99,7 @@ class SigningAction(SiteAction):
         others = load_profiles(directory, names) if names else ()
         return Draft(
             site=site,
-            public=cluster_file.parse(read_bytes(site.cluster_file)),
+            public=site_directory.parse(read_bytes(site.cluster_file)),
             profiles=active,
             identities=identities,
             exceptions=read_exceptions(

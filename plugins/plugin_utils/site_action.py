@@ -10,7 +10,7 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import digest_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identiti
     read_nodes,
     site_policy,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError, SystemFault
@@ -44,7 +44,7 @@ class SiteAction(AttestedAction):
     def verifier(self, params: Mapping[str, Any]) -> Verifier:
         """Return the verifier of the site's nodes."""
         store = load_ek_store(params["endorsement_authorities"])
-        facts = cluster_file.parse(read_bytes(Site.at(params["site"]).cluster_file))
+        facts = site_directory.parse(read_bytes(Site.at(params["site"]).cluster_file))
         return Verifier(
             cluster_id=facts.cluster_id,
             demands=Demands(ek_roots=store.roots, ek_intermediates=store.intermediates),

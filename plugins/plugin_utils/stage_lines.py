@@ -96,11 +96,6 @@ def host_lines(host: str, text: str) -> list[str]:
     return _wrapped(text, f"  {host}: ")
 
 
-def folded_line(count: int, seconds: float) -> str:
-    """Return the row for ``count`` short tasks in which nothing changed."""
-    return line(f"{count} {'check' if count == 1 else 'checks'}, nothing to change", "ok", "", seconds)
-
-
 def failure_lines(host: str, result: Mapping[str, Any], *, stage: Stage, playbook: str) -> list[str]:
     """Return the rows of a failure: message, reason, hint, next command, and the task's place."""
     rows = [

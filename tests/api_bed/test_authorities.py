@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import split
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_files import split
 from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import TOKEN_LIFE, AuthorityPhase
 from ansible_collections.attested.kubernetes.tests.support.api_bed import certificate_builder, why_not
 from ansible_collections.attested.kubernetes.tests.support.authority_bed import (

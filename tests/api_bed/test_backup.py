@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from ansible_collections.attested.kubernetes.plugins.action.etcd_backup import ActionModule
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import make_identity
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile, render
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import unpack
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile, render
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult, SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import failure_of

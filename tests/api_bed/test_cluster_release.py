@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway, CredentialFiles
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import ClusterRelease
 from ansible_collections.attested.kubernetes.tests.support.kube import release_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import RELEASE

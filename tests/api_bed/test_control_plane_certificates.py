@@ -26,8 +26,7 @@ import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import LEASE, JoinTurns
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway, CredentialFiles
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import (
     ControlPlaneRenewal,
     read_leaves,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import verify_audit
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import verify_audit
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import PodSecurity
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.guards import create, guarded
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import CLAIM
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import CLAIM
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 from cryptography.x509.oid import NameOID

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_file import EncryptionFile
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import EncryptionFile
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_client import PolicyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import PolicyClient
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import REVOKED_LABEL
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 

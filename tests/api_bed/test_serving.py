@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway, CredentialFiles
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries
 from ansible_collections.attested.kubernetes.tests.support.service_bed import CHANGED_BOOT, GOOD_BOOT, ServiceBed

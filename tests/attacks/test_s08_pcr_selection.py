@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA1
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import PcrSelection
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest, PcrSelection
 from ansible_collections.attested.kubernetes.tests.support.exchange import SELECTION, Exchange
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat

@@ -14,7 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.regis
     issue_handshake_evidence,
     verify_handshake_evidence,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import seal, unseal
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -35,7 +35,7 @@ THREAT = Threat(
         ("evidence/verify.py step 5", "QUOTE_DIGEST"),
         ("evidence/verify.py step 9", "NODELOCK_FOREIGN"),
         ("evidence/node_lock.py", "NODELOCK_FOREIGN"),
-        ("tpm/sealed.py", "TPM_POLICY_MISMATCH"),
+        ("tpm/storage.py", "TPM_POLICY_MISMATCH"),
     ),
     owner=6,
 )

@@ -14,8 +14,11 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa, make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import request_ticket
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    EVIDENCE_OID,
+    make_certificate,
+    new_key,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import ServerCredentials
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     expired_credentials,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import NV_DISK_COUNTER
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import NvCounter
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
@@ -32,7 +32,7 @@ THREAT = Threat(
         ("disk/generation.py step 5", "STATE_DISK_HEADER_CHANGED"),
         ("disk/generation.py step 1", "STATE_DISK_COUNTER_LOST"),
         ("disk/generation.py step 2", "STATE_DISK_RECORD"),
-        ("tpm/nv.py", "TPM_NV_FOREIGN"),
+        ("tpm/storage.py", "TPM_NV_FOREIGN"),
     ),
     owner=6,
 )

@@ -25,9 +25,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     ISSUE_JOIN_TICKET,
     call,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    EVIDENCE_OID,
+    make_certificate,
+    new_key,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import (
     answer_of,
     frame,
@@ -58,7 +61,7 @@ THREAT = Threat(
         ("transport/certificate.py", "PEER_CERTIFICATE_EXPIRED"),
         ("evidence/evidence.py", "MESSAGE_MALFORMED"),
         ("transport/certificate.py", "PEER_CERTIFICATE_MALFORMED"),
-        ("transport/unix_rpc_server.py", "KEY_SERVICE_CALLER_UNKNOWN"),
+        ("transport/unix_rpc.py", "KEY_SERVICE_CALLER_UNKNOWN"),
     ),
 )
 

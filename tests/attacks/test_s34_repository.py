@@ -38,7 +38,7 @@ THREAT = Threat(
         ("source/signature.py", "SOURCE_SIGNATURE"),
         ("source/version.py", "SOURCE_ROLLED_BACK"),
         ("source/version.py", "SOURCE_HISTORY_REWRITTEN"),
-        ("source/tree.py", "SOURCE_TREE_REFUSED"),
+        ("source/staging.py", "SOURCE_TREE_REFUSED"),
     ),
     owner=5,
 )

@@ -27,7 +27,7 @@ THREAT = Threat(
     title="World-readable files",
     case="GHSA-fchm-5w2v-qfm8, Cure53 SPI-01-002",
     bed="api",
-    stops=(("core/files.py", ""), ("services/ticket_store.py", ""), ("transport/unix_rpc_server.py", "")),
+    stops=(("core/files.py", ""), ("services/ticket_store.py", ""), ("transport/unix_rpc.py", "")),
 )
 
 OTHERS = stat.S_IRWXO

@@ -13,7 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import replay
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_firmware_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Posture
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots, preset_table
@@ -28,7 +28,7 @@ THREAT = Threat(
     bed="bytes",
     stops=(
         ("policy/decision.py", "PCR_MISMATCH"),
-        ("policy/presets.py", "PRESET_UNMET"),
+        ("policy/learning.py", "PRESET_UNMET"),
     ),
 )
 

@@ -22,7 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Loader, Lockdown
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import Verdict, decide
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots

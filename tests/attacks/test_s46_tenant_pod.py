@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, PodSecurity
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, why_not
 from ansible_collections.attested.kubernetes.tests.support.guards import create, guarded, make_tenant, pod, secret_paths
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -24,7 +23,7 @@ THREAT = Threat(
     title="A tenant's Pod reads the keys of its node",
     case="Kubernetes' default without Pod Security; Pods with hostPath and nodeName",
     bed="api",
-    stops=(("kubeadm/pod_security.py", ""), ("roles/control_plane/templates/guards.yml.j2", "")),
+    stops=(("kubeadm/spec.py", ""), ("roles/control_plane/templates/guards.yml.j2", "")),
 )
 
 TENANT, EXEMPT = "tenant", "kube-flannel"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import (
     ClusterSpec,
     KubernetesPaths,
     NodeSpec,
+    PodSecurity,
 )
 from ansible_collections.attested.kubernetes.tests.support.api_bed import Authority, why_not
 from ansible_collections.attested.kubernetes.tests.support.guards import create, guarded, make_tenant
@@ -36,7 +36,7 @@ THREAT = Threat(
     title="A Service takes the port of a node, and reads exec",
     case="CVE-2020-8554",
     bed="api",
-    stops=(("kubeadm/pod_security.py", ""), ("kubeadm/render.py", "")),
+    stops=(("kubeadm/spec.py", ""), ("kubeadm/render.py", "")),
 )
 
 TENANT, NODE = "tenant", "w-1"

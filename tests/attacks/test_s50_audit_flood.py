@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.command import main
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import (
+    AuditLog,
+    AuditPlace,
+    AuditTrail,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
@@ -34,8 +37,8 @@ THREAT = Threat(
     case="refusals of strangers, each recorded, rotated the history out; a log without its beginning held",
     bed="bytes",
     stops=(
-        ("keyservice/audit_trail.py", ""),
-        ("keyservice/audit_verify.py", "AUDIT_TRUNCATED"),
+        ("keyservice/audit_log.py", ""),
+        ("keyservice/auditing.py", "AUDIT_TRUNCATED"),
     ),
 )
 

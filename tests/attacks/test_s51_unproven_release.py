@@ -37,7 +37,7 @@ THREAT = Threat(
     bed="bytes",
     stops=(
         ("keyservice/releaser.py", "ACTIVATION_NOT_PROVEN"),
-        ("keyservice/strangers.py", "IDENTITY_UNKNOWN_RATE"),
+        ("keyservice/cached_policy.py", "IDENTITY_UNKNOWN_RATE"),
         ("evidence/challenge.py", "CHALLENGES_EXHAUSTED"),
         ("services/join_service.py", "CHALLENGE_RATE"),
     ),

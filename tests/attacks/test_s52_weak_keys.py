@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import read_delivered
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import verify_quote
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import _parsed as parse_admin_request
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import Successor, require_pair
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_files import Successor, require_pair
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_RSA,
     ALG_RSASSA,
@@ -53,10 +53,10 @@ THREAT = Threat(
         ("evidence/tpm2.py step 1", "AK_KEY_UNSUPPORTED"),
         ("evidence/ek_certificate.py step 7", "EK_CERTIFICATE_UNTRUSTED"),
         ("evidence/ek_profile.py", "EK_CERTIFICATE_MALFORMED"),
-        ("admin/ek_sources.py", "EK_SOURCE_UNUSABLE"),
+        ("admin/enrolment.py", "EK_SOURCE_UNUSABLE"),
         ("keyservice/kubelet.py step 2", "CSR_KEY_UNSUPPORTED"),
         ("kubeadm/admin.py", "ADMIN_REQUEST_INVALID"),
-        ("kubeadm/ca_keypairs.py", "AUTHORITY_UNUSABLE"),
+        ("kubeadm/ca_files.py", "AUTHORITY_UNUSABLE"),
     ),
 )
 

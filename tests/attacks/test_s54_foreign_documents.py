@@ -9,8 +9,8 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import read_delivered
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import parse_manifest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
@@ -70,7 +70,7 @@ def configured(data: bytes, directory: Path) -> object:
 READERS: list[tuple[Callable[[bytes, Path], object], str]] = [
     (delivered, "EK_SOURCE_UNUSABLE"),
     (configured, "CONFIG_INVALID"),
-    (lambda data, _directory: cluster_file.parse(data), "SITE_CLUSTER_FILE"),
+    (lambda data, _directory: site_directory.parse(data), "SITE_CLUSTER_FILE"),
     (lambda data, _directory: parse_node_config(data), "NODE_CONFIG_MALFORMED"),
     (lambda data, _directory: authorities_of(data), "KUBECONFIG_MALFORMED"),
     (lambda data, _directory: parse_documents([("site", data.decode("utf-8", "surrogateescape"))]), "MANIFEST_INVALID"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command, prompts
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command, kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -97,7 +97,7 @@ def test_what_a_module_returned_is_printed_and_not_obeyed(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_programs_and_pages_print_and_obey_not(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    prompts.print_values({"node": name, name: [{"label": name}]}, as_json=False)
+    kit.print_values({"node": name, name: [{"label": name}]}, as_json=False)
     assert obeyed(capsys.readouterr().out) == obeyed(plain(name)) == set()
 
 

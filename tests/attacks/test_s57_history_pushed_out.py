@@ -13,10 +13,13 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import AttemptWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import (
+    Arrival,
+    AttemptWriter,
+    RefusalReporter,
+    WaitingQueue,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ATTEMPTS, IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import Arrival, WaitingQueue
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -32,7 +35,7 @@ THREAT = Threat(
     bed="bytes",
     stops=(
         ("keyservice/join_attempts.py", "BINDING_MISMATCH"),
-        ("keyservice/pending.py", ""),
+        ("keyservice/join_attempts.py", ""),
     ),
 )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import socket
 import ssl
 import threading
 import time
@@ -194,6 +195,18 @@ def test_no_token_is_for_the_clusters_own(
     plane.authenticate(issuer.authenticator(groups={"claim": "groups", "prefix": ""}))
     assert soon(lambda: plane.user(issuer.token(sub="bob", groups=[])), bool)["username"] == "bob"
     assert plane.user(issuer.token(**claims)).get("username") == said
+
+
+def test_an_issuer_that_is_down_is_told_and_keeps_no_user_of_another_out(plane: Plane, issuer: Issuer) -> None:
+    plane.authenticate(issuer.authenticator())
+    before = authentication_path(plane.paths).read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"https://127.0.0.1:{closed.getsockname()[1]}"
+    down = issuer.authenticator()
+    with pytest.raises(AttestedError, match="does not reach an issuer within a minute") as caught:
+        plane.authenticate({**down, "issuer": {**down["issuer"], "url": url}}, issuer.authenticator())
+    assert (caught.value.code, authentication_path(plane.paths).read_bytes()) == ("CONFIG_INVALID", before)
+    assert soon(lambda: plane.user(issuer.token(sub="alice")), bool)["username"] == "alice"
 
 
 def test_authenticators_that_the_api_server_refuses_change_nothing(plane: Plane, issuer: Issuer) -> None:

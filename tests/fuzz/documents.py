@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons import document_of, parse_addons
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import disk_in
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import disk_in
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
@@ -48,8 +48,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.creden
     authorities_of,
     embedded_credential,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_file import EncryptionFile
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import parse_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import EncryptionFile, parse_keys
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     parse_documents,
     render_identity,
@@ -271,7 +270,7 @@ def _documents() -> dict[str, Document]:
         "address list": _target("addresses"),
         "API object": Document(seeds=cache(_objects), read=_read_object),
         "bundle manifest": _target("bundle_manifest"),
-        "cluster.yml": Document(seeds=_text(_CLUSTER_YML), read=cluster_file.parse),
+        "cluster.yml": Document(seeds=_text(_CLUSTER_YML), read=site_directory.parse),
         "configuration of the join service": Document(
             seeds=_text({"listen_port": 9090, "key_service_socket": "/run/x", "refusal_floor_seconds": 0.5}), read=joins
         ),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import Head, digest_of, render
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import (
     heads_of,
     verify_audit,
     verify_refusals,

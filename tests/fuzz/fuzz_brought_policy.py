@@ -13,7 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifes
     render_profile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import BroughtPolicy, pack_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import BroughtPolicy, pack_policy
 from ansible_collections.attested.kubernetes.tests.support.brought import packed
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 

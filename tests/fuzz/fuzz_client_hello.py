@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.hello import peek
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import peek
 from OpenSSL import SSL
 
 MAX_BYTES = 1 << 15

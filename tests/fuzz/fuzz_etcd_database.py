@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.keyspace import entries, open_database
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.extract import entries, open_database
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_keyspace import database
 
 

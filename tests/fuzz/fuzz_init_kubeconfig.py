@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from ssl import DER_cert_to_PEM_cert, PEM_cert_to_DER_cert
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import accept_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, dump, request_of, text
 

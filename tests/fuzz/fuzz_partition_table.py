@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.partitions import read_partitions
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.disk import read_partitions
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_partitions import (
     gpt,
     mbr,

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import x509
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    EVIDENCE_OID,
     make_certificate,
     new_key,
     open_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from cryptography.hazmat.primitives import serialization
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import KitKeys, describe_kit, open_kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
     FILE_KEY_BYTES,
+    KitKeys,
     PassphraseFacts,
     TokenFacts,
+    describe_kit,
     open_envelope,
+    open_kit,
     read_envelope,
     seal_envelope,
 )

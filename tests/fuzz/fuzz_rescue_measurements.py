@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.measurements import parse_measurements
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.node import parse_measurements
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_measurements import ENTRIES
 
 

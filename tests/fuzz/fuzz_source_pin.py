@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import FileKind, SiteFile
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import FileKind, SiteFile
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import PIN_FILE, parse_pin
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.source.test_version import TEXT
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import FileKind, read_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import FileKind, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

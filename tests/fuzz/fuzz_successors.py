@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import cache
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_files import (
     Successor,
     make_successor,
     parse_successors,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_material import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import (
     LeftOut,
     Material,
     Piece,

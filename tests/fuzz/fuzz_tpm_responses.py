@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import NvCounter
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     PcrSelection,
     Public,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Signature
 from ansible_collections.attested.kubernetes.tests.support.tpm import vector
 
 

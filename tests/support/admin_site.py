@@ -14,7 +14,7 @@ import yaml
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret, VaultSecretsContext
 from ansible_collections.attested.kubernetes.plugins.action.admin_kubeconfig import ActionModule
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import SITE_ADMIN, Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import SITE_ADMIN, Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import failure_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import ca_rotation

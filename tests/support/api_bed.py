@@ -201,6 +201,13 @@ class ApiBed:
         _wait_ready(self, server)
         return server
 
+    def kill(self, name: str) -> None:
+        """Kill etcd or an API server with SIGKILL and start it again."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+        _run(self, name, self.commands[name])
+        _wait_ready(self)
+
     def restart_server(self, name: str, server: str, *, ready: bool = True) -> None:
         """Restart the API server at ``server`` with its present arguments in `commands`.
 
@@ -239,16 +246,17 @@ class ApiBed:
 
 @contextlib.contextmanager
 def api_bed(
-    directory: Path, *, arguments: Mapping[str, str] | None = None, dns: tuple[str, ...] = ()
+    directory: Path, *, arguments: Mapping[str, str] | None = None, dns: tuple[str, ...] = (), syncs: bool = False
 ) -> Iterator[ApiBed]:
     """Run a bed below ``directory`` until the block ends; ``arguments`` override those of the API server.
 
-    With ``dns``, its certificate has only these names and no address, so the bed's kubectl does not trust it.
+    With ``dns``, its certificate has only these names and no address, so the bed's kubectl does not trust it. With
+    ``syncs``, etcd syncs each write to the disk, as in a cluster.
     """
     bed = ApiBed(directory, free_port(), Authority.make(directory))
     _credentials(bed.ca, dns)
     try:
-        _start(bed, arguments or {})
+        _start(bed, arguments or {}, syncs=syncs)
         _wait_ready(bed)
         yield bed
     finally:
@@ -264,7 +272,7 @@ def _credentials(ca: Authority, dns: tuple[str, ...]) -> None:
     (ca.directory / "sa.pub").write_bytes(public)
 
 
-def _start(bed: ApiBed, arguments: Mapping[str, str]) -> None:
+def _start(bed: ApiBed, arguments: Mapping[str, str], *, syncs: bool) -> None:
     client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
     _spawn(
         bed,
@@ -275,7 +283,7 @@ def _start(bed: ApiBed, arguments: Mapping[str, str]) -> None:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",
+        *([] if syncs else ["--unsafe-no-fsync"]),
         "--log-level=warn",
     )
     # the API server takes this argument or a file with the same setting

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.build import WheelCollector
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import Architecture
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import PartCache
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.wheels import WheelCollector
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port

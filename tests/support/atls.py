@@ -28,7 +28,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca 
     sign_server_certificate,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    EVIDENCE_OID,
+    make_certificate,
+    new_key,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.claims import (
     Claims,
     ClaimsInterceptor,
@@ -44,7 +48,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.relay import Listener
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import (
     ServerCredentials,
     TlsSession,

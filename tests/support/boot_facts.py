@@ -9,14 +9,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch, decide
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset, learn_preset
 from ansible_collections.attested.kubernetes.tests.support import boots
 
 if TYPE_CHECKING:

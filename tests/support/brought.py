@@ -13,7 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile
     Posture,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import pack_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import pack_policy
 from ansible_collections.attested.kubernetes.tests.support.policy_site import PRIVATE_KEY
 
 PROFILES = (

@@ -14,7 +14,7 @@ import subprocess
 from contextlib import suppress
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_addresses import Choice
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_proxy import Dialler, Limits, Proxy
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_service import Dialler, Limits, Proxy
 from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import ControlPlane, says
 
 LIMITS = Limits(connect_seconds=5.0, dead_seconds=2)

@@ -19,7 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
     answer,
     new_challenge,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
@@ -32,7 +32,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.regis
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import verify_node
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import learn_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import learn_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm

@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.fleet_status import FleetStatus, read_fleet
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import (
     Finding,
     Outcome,
     ShownEvent,
     Trouble,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.fleet_status import FleetStatus, read_fleet
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import FleetReport
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identiti
     load_profiles,
     site_policy,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_profile import load_ek_store

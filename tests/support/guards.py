@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import PodSecurity
 
 _ROLE = ROOT / "roles" / "control_plane"
 _ADMIN = ("admin", "edit", "view")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_firmware_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import ADDRESS, COMMAND_LINE, NAMESPACES, VM

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import AdminKey
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_job import JobReporter
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import JobReporter
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import NetworkSide
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 

@@ -15,7 +15,7 @@ from ansible.parsing.vault import VaultLib, VaultSecret
 from ansible_collections.attested.kubernetes.plugins.action.init import ActionModule
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_identity_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import ed25519, rsa, serialization
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Cost, oaep, token_key_digest
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import Cost, oaep, token_key_digest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca

@@ -71,14 +71,22 @@ class Lab:
         env = {**os.environ, **plain, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0"}
         chosen = ["-i", str(inventory)] if inventory else []
         return subprocess.run(
-            [program, name, *chosen, "-e", given], env=env, capture_output=True, text=True, check=False, timeout=600
+            [program, name, *chosen, "-e", given],
+            env=env,
+            stdin=subprocess.DEVNULL,  # Ansible refuses one that another process made non-blocking
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
         )
 
     def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on a machine as its admin, through the forwarder; a timeout counts as no answer."""
         argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), "-o", "ConnectTimeout=5", machine, *words]
         try:
-            return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+            return subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+            )
         except subprocess.TimeoutExpired as slow:
             return subprocess.CompletedProcess(argv, returncode=255, stdout="", stderr=str(slow))
 

@@ -39,12 +39,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    NONCE_BYTES,
+    decode_authorities,
     make_certificate,
     new_key,
     spki_sha256,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import NONCE_BYTES
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import decode_authorities
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import client_context
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of

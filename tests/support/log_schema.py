@@ -87,7 +87,7 @@ def watch_this_process() -> None:
     write = logs.Log.event
 
     def event(self: logs.Log, name: str, /, **fields: Any) -> None:
-        if (file := _writer(sys._getframe(1))) and (name in schema()["$defs"] or file != "unix_rpc_server.py"):
+        if (file := _writer(sys._getframe(1))) and (name in schema()["$defs"] or file != "unix_rpc.py"):
             clean = {key: logs._clean(value) for key, value in fields.items()}
             line = {"time": "2026-11-21T12:00:00+00:00", "event": name, **clean}
             _wrong.extend(f"{line}: {fault}" for fault in faults(line))

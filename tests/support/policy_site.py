@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.authority import PolicyAuthority
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import Judged
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.record import (
+    PolicyAuthority,
     PolicyRecord,
     RecordFiles,
     RecordKey,

@@ -33,8 +33,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
     LockedNode,
     Rescuer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contest
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import (
+    Contest,
+    HelperTrial,
+    Locked,
+    RecoveryDesk,
+    Unlocking,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import (
     RecoverOrder,
     RecoverySecrets,
@@ -42,11 +47,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryServiceConfig,
     recovery_network_side,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
-    HelperTrial,
-    Locked,
-    Unlocking,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import Testimony
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import NetworkSide
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Offer, Trial
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import Offer, Trial
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32

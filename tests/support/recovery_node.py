@@ -20,24 +20,23 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace, AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
     recovery_port,
     recovery_service,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contest
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import (
+    Contest,
+    HelperTrial,
+    Locked,
+    RecoveryDesk,
+    Unlocking,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryServiceConfig,
     recovery_network_side,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
-    HelperTrial,
-    Locked,
-    Unlocking,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
@@ -45,9 +44,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Health
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import SocketServer
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 

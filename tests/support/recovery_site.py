@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from ansible_collections.attested.kubernetes.plugins.action.node_recovery import ActionModule
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Lock, close_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import Lock, close_kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_identity_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId

@@ -24,12 +24,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_handshake_evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace, AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import CachedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import Channel
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.control_plane import OwnControlPlane
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import JoinTurns
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, PROFILES
@@ -42,7 +42,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.liv
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import JOINED, ClusterRelease
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.reattest import Reattester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.releaser import Released, Releaser
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rpc import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role

@@ -77,7 +77,13 @@ class Road:
         name = playbook if playbook.endswith(".yml") else f"attested.kubernetes.{playbook}"
         argv = [str(program), "-vvvv", name, "-e", json.dumps(own), *words]
         return subprocess.Popen(
-            argv, cwd=where or self.site, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            argv,
+            cwd=where or self.site,
+            env=env,
+            stdin=subprocess.DEVNULL,  # Ansible refuses one that another process made non-blocking
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def finish(self, playbook: str, process: subprocess.Popen[str]) -> Run:

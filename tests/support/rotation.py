@@ -21,15 +21,18 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_se
     ApiServer,
     with_encryption_file,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
+    PlaneEncryption,
+    rewrite,
+    survey,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import (
     EtcdCredentials,
     EtcdGateway,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import PlaneEncryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import rewrite, survey
 from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import (
     FoundKeys,
     RotationPhase,

@@ -33,15 +33,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence, EventLogs
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import KeyClient
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import (
+    KeyClient,
     PolicyClient,
     RecordState,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     REVOKED_LABEL,

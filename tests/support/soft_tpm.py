@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, ClockInfo, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Quote
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import (
+    KEY_SIZE,
+    LoadedKey,
+    cfb_decrypt,
+    kdf_a,
+    kdf_e,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECDSA,
     ALG_SHA256,
@@ -26,16 +31,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants 
     RH_ENDORSEMENT,
     TAG_ATTEST_QUOTE,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import (
-    KEY_SIZE,
-    cfb_decrypt,
-    kdf_a,
-    kdf_e,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
+    Attest,
+    ClockInfo,
     PcrSelection,
     Public,
     Reader,
+    Signature,
     ecc_key,
     ecc_point,
     read_point,

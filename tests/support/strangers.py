@@ -29,22 +29,24 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     CHALLENGE,
     ISSUE_JOIN_TICKET,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import AttestedConnection
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
     PinnedService,
     UnknownServer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import TlsSession, client_context
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.wire import Wire
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import AttestedConnection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import (
+    TlsSession,
+    Wire,
+    client_context,
+)
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from multiprocessing.connection import Connection
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import Issuer
-    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import ServerCheck
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import Issuer, ServerCheck
 
 SOURCES = 64
 STREAMS = 16

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import SocketServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import NetworkSide
-    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import RpcService
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import RpcService
 
     MakeService = Callable[[Log], RpcService]
     MakeFront = Callable[..., NetworkSide]

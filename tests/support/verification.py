@@ -32,8 +32,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.verif
     VerificationServiceConfig,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts, Witness
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import SocketServer
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm

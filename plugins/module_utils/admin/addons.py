@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import ipaddress
 import json
 import re
 import tarfile
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..bundle.containerd_files import authorization_of
 from ..core.documents import load_document, load_json
 from ..core.files import read_bytes
 from ..errors import SiteError
+from ..kubeadm.spec import IPV4, IPV6, parse_networks
 from ..policy.fields import Fields, listed
 from ..reasons import Reason
 from .etcd_archive import surplus
@@ -102,16 +103,20 @@ def document_of(data: bytes) -> object:
 
 def network_plugin(name: str, charts: Path, *, image: str, pod_subnet: str) -> Addon:
     """Return the add-on of this collection's network plugin ``name``; raises ADDON_INVALID."""
-    try:
-        network = ipaddress.IPv4Network(pod_subnet)
-    except ValueError as error:
-        raise _invalid(f"{name}: expected an IPv4 network as the addresses of Pods, got {pod_subnet}") from error
+    networks: dict[int, str] = {}
+    with suppress(ValueError):
+        networks = {network.version: str(network) for network in parse_networks(pod_subnet)}
+    if IPV4 not in networks:
+        raise _invalid(
+            f"{name}: expected an IPv4 network as the addresses of Pods, or an IPv4 and an IPv6 network, got "
+            f"{pod_subnet}"
+        )
     return Addon(
         name=name,
         namespace="kube-system",
         chart=str(charts / name),
         digest="",
-        values={"image": image, "network": str(network)},
+        values={"image": image, "network": networks[IPV4], "ipv6Network": networks.get(IPV6, "")},
         order=0,
         timeout_seconds=300,
         adopt=False,

@@ -6,24 +6,28 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+import stat
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ec, exceptions, hashes, serialization, unreadable, x509
 from .._deps.yaml import yaml
-from ..core.documents import load_document
-from ..core.files import read_bytes, write_atomic
-from ..errors import SiteError
+from ..core.documents import load_document, load_documents
+from ..core.files import make_directory, read_bytes, write_atomic
+from ..errors import Refusal, SiteError
 from ..reasons import Reason
-from .layout import SITE_ADMIN
+from .site_directory import SITE_ADMIN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from .layout import Site
     from .secrets import Vault
+    from .site_directory import Site
+
 
 ADMIN_USER = SITE_ADMIN
 DEFAULT_HOURS = 24
@@ -216,3 +220,278 @@ def _load_key(path: Path, vault: Vault) -> Any:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+# Check the access that a machine gives an admin: a kubeconfig without a key after init, later certificates. Pure.
+#
+# Only the cluster's CA and the certificate are used; the site defines the address of the cluster.
+
+_LIMIT = 1 << 16
+_CA, _CERTIFICATE = "certificate-authority-data", "client-certificate-data"
+_SECRET = b"PRIVATE KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenAccess:
+    """The cluster's CA (two during a rotation), and the admin's certificate, in PEM."""
+
+    cluster_ca: bytes
+    certificate: bytes
+
+
+def accept_access(data: bytes, *, request: bytes, now: datetime) -> GivenAccess:
+    """Return the access in the kubeconfig ``data``, issued for ``request`` (PEM); raises `Refusal`.
+
+    1. It is YAML of at most 64 KiB with one cluster and one user. INIT_KUBECONFIG_MALFORMED
+    2. The user has a certificate and nothing else, and the file has no private key. INIT_KUBECONFIG_HOLDS_KEY
+    3. CA and certificate are one certificate each. INIT_KUBECONFIG_MALFORMED
+    4. The certificate is for the key of ``request``. INIT_CERTIFICATE_FOREIGN
+    5. It is the admin's, signed by that CA, and has not expired. INIT_CERTIFICATE_UNUSABLE
+    """
+    cluster, user = _entries(data)  # 1
+    if set(user) - {_CERTIFICATE} or _SECRET in data:  # 2
+        raise _holds_key()
+    ca, leaf = _certificate(cluster, _CA), _certificate(user, _CERTIFICATE)  # 3
+    _require_own(leaf, request)  # 4
+    _require_usable(leaf, ca, now)  # 5
+    pem = serialization.Encoding.PEM
+    return GivenAccess(cluster_ca=ca.public_bytes(pem), certificate=leaf.public_bytes(pem))
+
+
+def accept_authorities(data: bytes) -> bytes:
+    """Return only the CA certificates in ``data``, in PEM; raises INIT_KUBECONFIG_MALFORMED."""
+    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in _loaded(data, _CA))
+
+
+def accept_certificate(
+    given: GivenAccess, *, request: bytes, user: str, groups: Sequence[str], now: datetime
+) -> GivenAccess:
+    """Return the certificate that a control plane issued for ``request`` (PEM); raises `Refusal`.
+
+    Like steps 3 to 5 of `accept_access`, but for ``user`` and exactly these ``groups``, signed by the first of several
+    CAs.
+    """
+    authorities = _loaded(given.cluster_ca, _CA)
+    leaf, *others = _loaded(given.certificate, _CERTIFICATE)
+    if others:
+        raise _malformed(f"expected one certificate, got {1 + len(others)}")
+    _require_own(leaf, request)
+    _require_usable(leaf, authorities[0], now, user=user)
+    held = {str(one.value) for one in leaf.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)}
+    if held != set(groups):
+        raise _unusable(
+            f"expected a certificate for the groups {', '.join(groups) or 'none'}, got one for "
+            f"{', '.join(sorted(held))[:100] or 'none'}: the control plane may have an older release, run prepare"
+        )
+    pem = serialization.Encoding.PEM
+    return GivenAccess(cluster_ca=accept_authorities(given.cluster_ca), certificate=leaf.public_bytes(pem))
+
+
+def _require_own(leaf: x509.Certificate, request: bytes) -> None:
+    if leaf.public_key() != x509.load_pem_x509_csr(request).public_key():
+        raise Refusal(
+            "expected a certificate for the admin's own key, got another one",
+            reason=Reason.INIT_CERTIFICATE_FOREIGN,
+        )
+
+
+def _entries(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    if len(data) > _LIMIT:
+        raise _malformed(f"expected a kubeconfig of at most {_LIMIT} bytes, got {len(data)}")
+    try:
+        documents = load_documents(data.decode("utf-8"))
+    except ValueError as error:
+        raise _malformed("expected a kubeconfig in YAML, got something else") from error
+    body = documents[0] if len(documents) == 1 else None
+    if not isinstance(body, dict) or body.get("kind") != "Config":
+        raise _malformed("expected one document of the kind Config, got something else")
+    return _only(body, "clusters", "cluster"), _only(body, "users", "user")
+
+
+def _only(body: dict[str, Any], plural: str, name: str) -> dict[str, Any]:
+    """Return the one entry of a list of a kubeconfig."""
+    entries = body.get(plural)
+    entry = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
+    value = entry.get(name) if isinstance(entry, dict) else None
+    if not isinstance(value, dict):
+        raise _malformed(f"expected one entry in {plural}, got something else")
+    return value
+
+
+def _decoded(entry: dict[str, Any], name: str) -> bytes:
+    text = entry.get(name)
+    try:
+        data = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except ValueError as error:
+        raise _malformed(f"expected {name} in base64, got something else") from error
+    if _SECRET in data:
+        raise _holds_key()
+    return data
+
+
+def _loaded(data: bytes, name: str) -> list[x509.Certificate]:
+    """Return the certificates in ``data`` (PEM), at least one."""
+    try:
+        found = x509.load_pem_x509_certificates(data)
+        for one in found:
+            _parsed = (one.public_key(), one.subject, one.not_valid_after_utc)  # reads and checks each field
+    except unreadable() as error:
+        raise _malformed(f"expected a certificate in PEM as {name}, got something else") from error
+    return found
+
+
+def _certificate(entry: dict[str, Any], name: str) -> x509.Certificate:
+    found = _loaded(_decoded(entry, name), name)
+    if len(found) != 1:
+        raise _malformed(f"expected one certificate in {name}, got {len(found)}")
+    return found[0]
+
+
+def _require_usable(leaf: x509.Certificate, ca: x509.Certificate, now: datetime, *, user: str = ADMIN_USER) -> None:
+    try:
+        leaf.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, exceptions.InvalidSignature) as error:
+        raise _unusable(
+            "expected a certificate of the cluster CA in the same answer, got one of another issuer"
+        ) from error
+    names = [str(one.value) for one in leaf.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    if names != [user]:
+        raise _unusable(f"expected a certificate for {user}, got one for {', '.join(names)[:100] or 'no user'!r}")
+    if leaf.not_valid_after_utc <= now:
+        raise _unusable(
+            f"expected a certificate that is good at {now:%Y-%m-%dT%H:%M:%SZ}, got one until {leaf.not_valid_after_utc}"
+        )
+
+
+def _holds_key() -> Refusal:
+    return Refusal(
+        f"expected a kubeconfig whose user has {_CERTIFICATE} and nothing else, got one with a credential",
+        reason=Reason.INIT_KUBECONFIG_HOLDS_KEY,
+    )
+
+
+def _malformed(message: str) -> Refusal:
+    return Refusal(message, reason=Reason.INIT_KUBECONFIG_MALFORMED)
+
+
+def _unusable(message: str) -> Refusal:
+    return Refusal(message, reason=Reason.INIT_CERTIFICATE_UNUSABLE)
+
+
+# A kubeconfig in clear, as kubectl reads it: a file of its own, or merged into a file with other clusters.
+#
+# No other entry is lost: a file is changed only if it is a valid kubeconfig, and only the entries with the name of this
+# admin and cluster are changed.
+
+_MODE = 0o600
+_LISTS = ("clusters", "users", "contexts")
+_HINT = "Repair or move the file, or name another one: kubeconfig=FILE, or the variable KUBECONFIG of the shell."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A file and its wanted content."""
+
+    path: Path
+    text: bytes = field(repr=False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file already has that content and mode 0600."""
+        if not self.path.is_file() or stat.S_IMODE(self.path.stat().st_mode) != _MODE:
+            return False
+        return read_bytes(self.path) == self.text
+
+    def write(self) -> None:
+        """Write the file by rename, with mode 0600 from the first byte on; raises FILE_UNUSABLE."""
+        make_directory(self.path.parent)
+        write_atomic(self.path, self.text, mode=_MODE)
+
+
+def own_file(path: Path, body: dict[str, Any], *, site: Site) -> Copy:
+    """Return a file with only the kubeconfig ``body``; raises OPTION_INVALID.
+
+    The file must be outside of the site, which is a repository. It must be absent, or an earlier kubeconfig of this
+    user and cluster.
+    """
+    path = path.resolve()
+    if path.is_relative_to(site.root):
+        raise _invalid(f"expected kubeconfig as a file outside of the site, which is a repository, got {path}")
+    if path.exists():
+        found = _parsed(path)
+        for plural in _LISTS:
+            if _names(found[plural]) != _names(body[plural]):
+                raise _invalid(
+                    f"expected no file at {path}, or a kubeconfig of {body['users'][0]['name']} for "
+                    f"{body['current-context']} alone, got another one, which was left unchanged; merge=true keeps its "
+                    "entries"
+                )
+    return Copy(path=path, text=dump(body))
+
+
+def merged(path: Path, body: dict[str, Any]) -> Copy:
+    """Return a file with its entries and the kubeconfig ``body`` as the context USER@CLUSTER; raises OPTION_INVALID.
+
+    The current context stays, and so do other fields of the entries of that name. If anything changes, comments are
+    lost.
+    """
+    path = path.resolve()
+    held = _parsed(path)
+    whole = deepcopy(held)
+    name = f"{body['users'][0]['name']}@{body['current-context']}"
+    cluster = _entry(whole, "clusters", name, "cluster")
+    wanted = body["clusters"][0]["cluster"]
+    own = ("server", "certificate-authority-data")
+    if cluster and not any(cluster.get(key) == wanted[key] for key in own):
+        raise _invalid(
+            f"expected the cluster {name} in {path} to have the server {wanted['server']} or its CA, got "
+            f"{cluster.get('server')!r}: it is another cluster and was left unchanged; rename or remove it"
+        )
+    cluster |= wanted
+    user = _entry(whole, "users", name, "user")
+    user.clear()
+    user |= body["users"][0]["user"]
+    _entry(whole, "contexts", name, "context").update(cluster=name, user=name)
+    whole["current-context"] = whole.get("current-context") or name
+    return Copy(path=path, text=read_bytes(path) if whole == held else dump(whole))
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """Return the kubeconfig of a file, a new one if the file does not exist; its three lists are checked."""
+    try:
+        body = load_document(read_bytes(path)) if path.exists() else None
+    except ValueError as error:
+        raise _invalid(f"expected a kubeconfig at {path}, got no supported YAML ({error})") from error
+    if body is None:
+        body = {"apiVersion": "v1", "kind": "Config"}
+    if not isinstance(body, dict) or body.get("kind", "Config") != "Config":
+        raise _invalid(f"expected a kubeconfig, of the kind Config, at {path}, got something else")
+    for plural in _LISTS:
+        entries = body[plural] = body.get(plural) or []
+        known = isinstance(entries, list) and all(_is_entry(one, plural.removesuffix("s")) for one in entries)
+        if not known:
+            raise _invalid(f"expected {plural} in {path} as a list of entries with a name, got something else")
+    return body
+
+
+def _is_entry(one: Any, singular: str) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get(singular) or {}, dict)
+
+
+def _names(entries: list[dict[str, Any]]) -> list[str]:
+    return [one["name"] for one in entries]
+
+
+def _entry(body: dict[str, Any], plural: str, name: str, singular: str) -> dict[str, Any]:
+    """Return the value of the entry ``name``, which is added if it is missing."""
+    found = next((one for one in body[plural] if one["name"] == name), None)
+    if found is None:
+        found = {"name": name}
+        body[plural].append(found)
+    found[singular] = found.get(singular) or {}
+    value: dict[str, Any] = found[singular]
+    return value
+
+
+def _invalid(message: str) -> SiteError:
+    return SiteError(message, reason=Reason.OPTION_INVALID, hint=_HINT)

@@ -16,7 +16,7 @@ from ..evidence.challenge import BindingContext, ChallengeRequest, new_challenge
 from ..evidence.evidence import BoundEvidence, EventLogs
 from ..evidence.verify import Demands, verify_machine, verify_node
 from ..policy.in_force import register_selection
-from ..policy.presets import DEFAULT_REGISTERS
+from ..policy.learning import DEFAULT_REGISTERS
 from ..reasons import Reason
 from ..transport.binding import Purpose
 

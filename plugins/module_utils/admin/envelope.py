@@ -27,14 +27,25 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .._deps.crypto import aead, exceptions, hashes, hkdf
+from .._deps.crypto import aead, argon2, asymmetric, exceptions, hashes, hkdf, padding, rsa, serialization
+from .._deps.pkcs11 import pkcs11, pkcs11_errors
 from ..errors import KeyServiceError
 from ..keyservice.master import SecretBytes
 from ..reasons import Reason
 from ..transport.binding import label, length_prefixed
-from .kit import FORMAT, malformed, wrong_format
+from .age_file import MAGIC, close_to, open_by
+from .kit import FORMAT, Kit, malformed, wrong_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..core.host import Random
+
 
 MAX_FILE_BYTES = 12 << 20
 FILE_KEY_BYTES = 32
@@ -206,3 +217,262 @@ def _decoded(rest: bytes) -> bytes:
         return b64decode(rest.replace(b"\n", b""), validate=True)
     except (binascii.Error, ValueError):
         raise malformed("base64 as the content of a kit") from None
+
+
+# Encrypt and decrypt a kit: with a passphrase, to age recipients, or with a key in a PKCS#11 token.
+#
+# A kit for recipients is a file of age (`age -d` decrypts it); the other kits are files of `envelope`.
+
+_SALT_BYTES = 16
+_MIN_RSA_BITS = 2048
+_MAX_RSA_BITS = 8192
+
+
+class Token(Protocol):
+    """A PKCS#11 token after the login."""
+
+    def unwrap(self, facts: TokenFacts) -> SecretBytes:
+        """Return the file key; raises KIT_KEY_WRONG if the token does not have the key of ``facts``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """The Argon2id cost of one guess of a passphrase: memory in KiB, passes, lanes (RFC 9106)."""
+
+    memory_kib: int = 256 << 10
+    passes: int = 4
+    lanes: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """How to encrypt a kit: exactly one of the three; ``token_key`` is an RSA public key in PEM."""
+
+    passphrase: SecretBytes | None = field(default=None, repr=False)
+    recipients: tuple[str, ...] = ()
+    token_key: bytes = b""
+    cost: Cost = Cost()
+
+    def binding(self) -> SecretBytes:
+        """Return bytes that differ for different locks; they include the passphrase."""
+        cost = self.cost
+        stretched = f"{cost.memory_kib} {cost.passes} {cost.lanes}".encode("ascii")
+        passphrase = self.passphrase.reveal() if self.passphrase is not None else b""
+        recipients = " ".join(sorted(self.recipients)).encode("utf-8")
+        return SecretBytes(length_prefixed(stretched, passphrase, recipients, self.token_key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KitKeys:
+    """The keys to decrypt a kit; ``identities`` are lines ``AGE-SECRET-KEY-1…``."""
+
+    passphrase: SecretBytes | None = field(default=None, repr=False)
+    identities: tuple[SecretBytes, ...] = field(default=(), repr=False)
+    token: Token | None = None
+
+
+def close_kit(kit: Kit, lock: Lock, *, random: Random) -> bytes:
+    """Return the file of ``kit`` under ``lock``; raises KIT_KEY_UNUSABLE for a malformed recipient or token key."""
+    kit.require_whole()
+    content = kit.to_bytes()
+    if lock.recipients:
+        return close_to(content, lock.recipients)
+    file_key, facts = _new_file_key(lock, random)
+    return seal_envelope(
+        content, cluster=kit.cluster_id, facts=facts, file_key=file_key, nonce=random.token(NONCE_BYTES)
+    )
+
+
+def describe_kit(data: bytes) -> dict[str, str]:
+    """Return what is readable in the file without a key, in words; raises as `read_envelope` does."""
+    if data.startswith(MAGIC):
+        return {"closed by": "recipients of age; the cluster is readable after decryption only"}
+    envelope = read_envelope(data)
+    return {"closed by": _ways(envelope), "cluster id": envelope.cluster_id.hex()}
+
+
+def open_kit(data: bytes, keys: KitKeys, *, expected: bytes = b"") -> Kit:
+    """Return the kit of the file ``data``.
+
+    1. It is a complete file of this version (`read_envelope`). 2. It is of the cluster ``expected``, if given
+    (KIT_OTHER_CLUSTER). 3. ``keys`` has a key of the right kind, and it is the right one (KIT_KEY_WRONG).
+    4. The file is unaltered (KIT_DAMAGED). 5. Its content is a kit of one cluster (`Kit.from_bytes`), the same one that
+    its public lines name (KIT_DAMAGED).
+    """
+    if data.startswith(MAGIC):
+        if len(data) > MAX_FILE_BYTES:
+            raise malformed(f"at most {MAX_FILE_BYTES} bytes as a kit")
+        if not keys.identities:
+            raise _missing("an identity of age")
+        kit = Kit.from_bytes(open_by(data, keys.identities).reveal())
+        _require_cluster(kit.cluster_id, expected)
+        return kit
+    envelope = read_envelope(data)  # 1
+    _require_cluster(envelope.cluster_id, expected)  # 2
+    content = open_envelope(envelope, _file_key(envelope, keys))  # 3, 4
+    kit = Kit.from_bytes(content.reveal())  # 5
+    if kit.cluster_id != envelope.cluster_id:
+        raise KeyServiceError(
+            "expected a kit of the cluster that it names, the kit was altered", reason=Reason.KIT_DAMAGED
+        )
+    return kit
+
+
+def stretch(passphrase: SecretBytes, facts: PassphraseFacts) -> SecretBytes:
+    """Return the file key of a passphrase: Argon2id, 32 bytes."""
+    derivation = argon2.Argon2id(
+        salt=facts.salt,
+        length=FILE_KEY_BYTES,
+        iterations=facts.passes,
+        lanes=facts.lanes,
+        memory_cost=facts.memory_kib,
+    )
+    return SecretBytes(derivation.derive(passphrase.reveal()))
+
+
+def token_key_digest(public: rsa.RSAPublicKey) -> bytes:
+    """Return the name of a token's key: SHA-256 of its SubjectPublicKeyInfo."""
+    encoded = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(encoded).digest()
+
+
+def _new_file_key(lock: Lock, random: Random) -> tuple[SecretBytes, PassphraseFacts | TokenFacts]:
+    if lock.passphrase is not None:
+        cost = lock.cost
+        facts = PassphraseFacts(
+            memory_kib=cost.memory_kib, passes=cost.passes, lanes=cost.lanes, salt=random.token(_SALT_BYTES)
+        )
+        return stretch(lock.passphrase, facts), facts
+    public = _token_key(lock.token_key)
+    file_key = random.token(FILE_KEY_BYTES)
+    wrapped = public.encrypt(file_key, oaep())
+    return SecretBytes(file_key), TokenFacts(key_sha256=token_key_digest(public), wrapped=wrapped)
+
+
+def oaep() -> asymmetric.padding.OAEP:
+    """Return the padding of a wrapped file key: OAEP with SHA-1, which every token supports (ADR 0031)."""
+    digest = hashes.SHA1()  # OAEP needs no resistance to collisions
+    return padding.OAEP(mgf=padding.MGF1(digest), algorithm=digest, label=None)
+
+
+def _token_key(pem: bytes) -> rsa.RSAPublicKey:
+    try:
+        public = serialization.load_pem_public_key(pem)
+    except (ValueError, exceptions.UnsupportedAlgorithm):
+        public = None
+    if not isinstance(public, rsa.RSAPublicKey) or not _MIN_RSA_BITS <= public.key_size <= _MAX_RSA_BITS:
+        raise KeyServiceError(
+            f"expected an RSA public key of {_MIN_RSA_BITS} to {_MAX_RSA_BITS} bits in PEM as the token's key",
+            reason=Reason.KIT_KEY_UNUSABLE,
+        )
+    return public
+
+
+def _file_key(envelope: Envelope, keys: KitKeys) -> SecretBytes:
+    if isinstance(envelope.facts, TokenFacts):
+        if keys.token is None:
+            raise _missing("a PKCS#11 token")
+        return keys.token.unwrap(envelope.facts)
+    if keys.passphrase is None:
+        raise _missing("a passphrase")
+    return stretch(keys.passphrase, envelope.facts)
+
+
+def _ways(envelope: Envelope) -> str:
+    facts = envelope.facts
+    if isinstance(facts, TokenFacts):
+        return f"the RSA key {facts.key_sha256.hex()} of a PKCS#11 token"
+    return f"a passphrase (Argon2id, {facts.memory_kib >> 10} MiB, {facts.passes} passes, {facts.lanes} lanes)"
+
+
+def _require_cluster(found: bytes, expected: bytes) -> None:
+    if expected and found != expected:
+        raise KeyServiceError(
+            f"expected a kit of cluster {expected.hex()}, got one of {found.hex()}", reason=Reason.KIT_OTHER_CLUSTER
+        )
+
+
+def _missing(what: str) -> KeyServiceError:
+    return KeyServiceError(f"expected {what} to open this kit, got none", reason=Reason.KIT_KEY_WRONG)
+
+
+# A PKCS#11 token with the library `python-pkcs11`: decrypt the file key of a kit with the token's RSA key.
+
+
+class Pkcs11Token:
+    """An open session of a token; implements `Token`."""
+
+    def __init__(self, session: Any) -> None:
+        """Store ``session``, which the caller closes."""
+        self._session = session
+
+    def public_keys(self) -> tuple[bytes, ...]:
+        """Return the public keys (PEM) of the token's RSA keys, to which a kit can be encrypted."""
+        return tuple(
+            key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+            for _handle, key in self._keys()
+        )
+
+    def unwrap(self, facts: TokenFacts) -> SecretBytes:
+        """Return the file key of a kit; raises KIT_KEY_WRONG without its RSA key, KIT_DAMAGED for an altered text."""
+        found = [handle for handle, key in self._keys() if token_key_digest(key) == facts.key_sha256]
+        if not found:
+            raise KeyServiceError(
+                f"expected the RSA key {facts.key_sha256.hex()} that this kit is encrypted to, "
+                "the token does not have it",
+                reason=Reason.KIT_KEY_WRONG,
+            )
+        try:
+            file_key = found[0].decrypt(facts.wrapped, mechanism=pkcs11().Mechanism.RSA_PKCS_OAEP)
+        except pkcs11_errors().PKCS11Error:
+            file_key = b""
+        if len(file_key) != FILE_KEY_BYTES:
+            raise KeyServiceError(
+                "expected a file key that the token decrypts, the kit was altered", reason=Reason.KIT_DAMAGED
+            )
+        return SecretBytes(file_key)
+
+    def _keys(self) -> Iterator[tuple[Any, rsa.RSAPublicKey]]:
+        library = pkcs11()
+        wanted = {
+            library.Attribute.CLASS: library.ObjectClass.PRIVATE_KEY,
+            library.Attribute.KEY_TYPE: library.KeyType.RSA,
+        }
+        for handle in self._session.get_objects(wanted):
+            modulus, exponent = (
+                int.from_bytes(handle[name], "big")
+                for name in (library.Attribute.MODULUS, library.Attribute.PUBLIC_EXPONENT)
+            )
+            yield handle, rsa.RSAPublicNumbers(exponent, modulus).public_key()
+
+
+@contextmanager
+def open_token(module: str | Path, *, pin: SecretBytes, token_label: str = "") -> Iterator[Pkcs11Token]:
+    """Open the token of the PKCS#11 ``module`` (a shared library, by its absolute path) and close it at the end.
+
+    An empty ``token_label`` selects the only token. Raises KIT_TOKEN_UNUSABLE: no module, no such token, several, a
+    wrong or locked PIN, or a device that fails.
+    """
+    path = Path(module)
+    if not path.is_absolute() or not path.is_file():
+        raise _unusable(f"a PKCS#11 module at an absolute path, {path} is none")
+    library, errors = pkcs11(), pkcs11_errors()
+    chosen: dict[str, Any] = {"token_flags": library.TokenFlag.TOKEN_INITIALIZED}
+    chosen |= {"token_label": token_label} if token_label else {}
+    try:
+        with library.lib(str(path)).get_token(**chosen).open(user_pin=pin.reveal().decode("ascii")) as session:
+            yield Pkcs11Token(session)
+    except errors.NoSuchToken:
+        raise _unusable(f"a token {token_label or ''} behind {path}, found none".replace("  ", " ")) from None
+    except errors.MultipleTokensReturned:
+        raise _unusable(f"one token behind {path}, found several; name one") from None
+    except (errors.PinIncorrect, errors.PinInvalid, errors.PinLenRange):
+        raise _unusable("the PIN of the token, got another") from None
+    except errors.PinLocked:
+        raise _unusable("a PIN that is not locked; the token's security officer unlocks it") from None
+    except errors.PKCS11Error as error:
+        raise _unusable(f"a token that works behind {path}, got {type(error).__name__}") from None
+
+
+def _unusable(expected: str) -> KeyServiceError:
+    return KeyServiceError(f"expected {expected}", reason=Reason.KIT_TOKEN_UNUSABLE)

@@ -19,7 +19,7 @@ from .identities import enrolled_identities
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from .ek_sources import Delivered, DeliveryList
+    from .enrolment import Delivered, DeliveryList
     from .identities import InventoryNode
 
 _MAX_SHOWN = 5

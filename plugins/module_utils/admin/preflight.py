@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bundle.prerequisites import Machine, MachineReader
+from ..bundle.prerequisites import MachineReader
 from ..core.command import SystemRunner
 from ..core.files import mount_kind, read_bytes
 from ..core.host import SystemClock
@@ -35,8 +35,7 @@ from ..reasons import Reason
 from ..result import Result
 from ..tpm.client import TpmProperties, open_tpm
 from ..tpm.constants import ALG_SHA256, NV_EK_CERTIFICATES, NV_EK_OTHER, PCR_COUNT
-from .preflight_checks import Level, judge
-from .preflight_facts import BootView, DiskView, Expected, MachineView, Skew, StateDisk, TpmView
+from .preflight_checks import BootView, DiskView, Expected, Level, MachineView, Skew, StateDisk, TpmView, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,6 +141,7 @@ def _version(runner: Runner) -> tuple[int, ...] | None:
 COMMANDS = ("conntrack", "ip", "iptables", "modprobe", "nft", "systemctl", "sysctl")
 _RUNTIMES = ("containerd", "runc")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LOOPBACK_PORTS = frozenset({9092, 10257, 10259})  # docs/ports.md: served on 127.0.0.1 only
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _PLACES = ("/opt", "/var/lib")
 _LISTENING = "0A"
@@ -161,11 +161,12 @@ class PreflightReader:
     def observe(self, expected: Expected) -> MachineView:
         """Read everything once; a part that cannot be read is a field of the view, not an error."""
         now = self.clock.now().timestamp()
-        base, has_dpkg = self._base(expected.packages, KERNEL_PARTS if expected.state_disk else ())
+        base = MachineReader(runner=self.runner, root=self.root).observe(
+            expected.packages, kernel_parts=KERNEL_PARTS if expected.state_disk else ()
+        )
         tpm = self._tpm(expected.tcti)
         return MachineView(
             base=base,
-            has_dpkg=has_dpkg,
             root=os.geteuid() == 0,
             architecture=platform.machine(),
             python=sys.version_info[:2],
@@ -180,12 +181,16 @@ class PreflightReader:
             skew=Skew(least=now - expected.admin_time - self._longest_way(), most=now - expected.admin_time),
             remote_tmp_kind=mount_kind(_existing(Path(expected.remote_tmp))),
             taken_ports=tuple(sorted(set(expected.ports) & self._listening())),
-            has_node_ip=_is_own(expected.node_ip),
+            foreign_addresses=tuple(
+                one for one in (expected.node_ip, expected.second_node_ip) if one and not _is_own(one)
+            ),
             endpoint_resolves=_resolves(expected.endpoint_host),
             silent_peers=_silent(expected.peers),
             prepared=(self.root / "etc/attested/node.yml").exists(),
             foreign_kubernetes=tuple(f"/{name}" for name in _KUBERNETES if (self.root / name).exists()),
             disk=self._disk(expected),
+            closed_ports=self._closed_ports(expected.ports),
+            selinux_enforces=_text(self.root / "sys/fs/selinux/enforce").strip() == "1",
         )
 
     @staticmethod
@@ -197,15 +202,19 @@ class PreflightReader:
             return None
         return read_disk_view(expected.state_disk.device, runner=self.runner, follower=SystemRunner())
 
-    def _base(self, packages: Sequence[str], kernel_parts: Sequence[str]) -> tuple[Machine, bool]:
-        """Return what prepare checks, and whether the packages could be listed."""
-        reader = MachineReader(runner=self.runner, root=self.root)
+    def _closed_ports(self, ports: Sequence[int]) -> tuple[int, ...]:
+        """Return the TCP ports that firewalld's default zone does not open; none if firewalld does not run."""
         try:
-            return reader.observe(packages, kernel_parts=kernel_parts), True
-        except SystemFault as error:
-            if error.reason is not Reason.COMMAND_MISSING:
-                raise
-            return reader.observe((), kernel_parts=kernel_parts), False
+            if self.runner.run(["firewall-cmd", "--state"], check=False).returncode:
+                return ()
+        except SystemFault:
+            return ()
+        asked = ("firewall-cmd", "--quiet")
+        return tuple(
+            port
+            for port in sorted(set(ports) - _LOOPBACK_PORTS)
+            if self.runner.run([*asked, f"--query-port={port}/tcp"], check=False).returncode
+        )
 
     def _memory(self) -> int:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -357,6 +366,9 @@ def _expected(params: Mapping[str, Any]) -> Expected:
         firmware_log=params["firmware_log"],
         userspace_log=params["userspace_log"],
         node_ip=params["node_ip"],
+        second_node_ip=params["second_node_ip"],
+        pod_subnet=params["pod_subnet"],
+        service_subnet=params["service_subnet"],
         endpoint_host=params["api_endpoint"].rpartition(":")[0].strip("[]"),
         peers=tuple(params["peers"]),
         ports=tuple(params["ports"]),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,159 @@ from ..bundle.prerequisites import findings_of
 from ..bundle.store import this_architecture
 from ..disk.paths import CRYPTSETUP
 from ..disk.plan import BY_ID
-from ..kubeadm.pod_security import PRIVILEGED
-from ..kubeadm.spec import is_node_name
+from ..kubeadm.spec import BASELINE, PRIVILEGED, address_problems, is_node_name
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from .preflight_facts import DiskView, Expected, MachineView, StateDisk
+    from ..bundle.prerequisites import Machine
+
+
+# The observed state of one machine, and what the site expects of it. Plain data.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateDisk:
+    """The disk that the site names for the machine's state.
+
+    ``erase`` repeats the last part of its path if its content may be erased, else "".
+    """
+
+    device: str
+    minimum_bytes: int
+    erase: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskView:
+    """The observed state of the disk, and the installed cryptsetup.
+
+    ``problem`` says why it could not be read. ``ours``: it has the label of a state disk, or its volume is open.
+    ``contents`` names other content, "" for none. ``cryptsetup`` is the version, None if it is not installed.
+    """
+
+    problem: str = ""
+    present: bool = True
+    size_bytes: int = 0
+    users: tuple[str, ...] = ()
+    ours: bool = False
+    contents: str = ""
+    cryptsetup: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What the site expects of the machine.
+
+    ``ports`` must be free. ``peers`` are host:port of other machines that must answer, if only by a refused connection.
+    ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970. ``pod_security`` is the level
+    that is enforced for Pods. ``kubelets_checked``: API servers will require that kubelets serve with the cluster's
+    certificates. ``python_version`` and ``architecture`` (amd64 or arm64) are those of
+    the bundle's wheels and programs.
+    """
+
+    node_name: str
+    control_plane: bool
+    packages: tuple[str, ...]
+    tcti: str
+    firmware_log: str
+    userspace_log: str
+    node_ip: str
+    endpoint_host: str
+    remote_tmp: str
+    admin_time: float
+    second_node_ip: str = ""
+    pod_subnet: str = "10.244.0.0/16"
+    service_subnet: str = "10.96.0.0/16"
+    ports: tuple[int, ...] = ()
+    peers: tuple[str, ...] = ()
+    install_packages: bool = False
+    allow_cgroup_v1: bool = False
+    state_disk: StateDisk | None = None
+    python_version: str = "3.11"
+    architecture: str = "amd64"
+    pod_security: str = BASELINE
+    kubelets_checked: bool = True
+    ignored_errors: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmView:
+    """The public state of a TPM; ``problem`` says why it could not be read.
+
+    ``certificates`` and ``other_certificates`` name the supported and the unsupported endorsement keys with a
+    certificate. ``registers`` are those of the SHA-256 bank, 32 bytes each, empty without the bank. ``disabled`` names
+    hierarchies that are off. ``in_lockout``: it accepts no password of a protected object.
+    """
+
+    problem: str = ""
+    maker: str = ""
+    sha256_bank: bool = False
+    certificates: tuple[str, ...] = ()
+    other_certificates: tuple[str, ...] = ()
+    passwords: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    in_lockout: bool = False
+    registers: Mapping[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootView:
+    """The logs of this boot, compared with the registers.
+
+    ``secure_boot`` is None if the log does not prove it. ``lock`` is the state of the node lock, empty if its register
+    was not read. ``unseen`` says what could not be checked on this machine, and why.
+    """
+
+    firmware_problem: str = ""
+    replay_problem: str = ""
+    userspace_log: bool = True
+    secure_boot: bool | None = None
+    lock: str = ""
+    lock_why: str = ""
+    unseen: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skew:
+    """How far the machine's clock is ahead of the admin's, in seconds: between ``least`` and ``most``."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineView:
+    """The observed state. Sizes are bytes; ``memory`` is 0 if it is not known.
+
+    ``base`` is what prepare checks. ``disk`` is set if the site names a disk. ``closed_ports`` are those that a running
+    firewalld does not open. ``selinux_enforces``: SELinux is on and not only permissive.
+    """
+
+    base: Machine
+    root: bool
+    architecture: str
+    python: tuple[int, int]
+    processors: int
+    memory: int
+    free: Mapping[str, int]
+    missing_controllers: tuple[str, ...]
+    missing_commands: tuple[str, ...]
+    tpm: TpmView
+    boot: BootView
+    skew: Skew
+    remote_tmp_kind: str
+    taken_ports: tuple[int, ...]
+    foreign_addresses: tuple[str, ...]
+    endpoint_resolves: bool
+    silent_peers: tuple[str, ...]
+    prepared: bool
+    foreign_kubernetes: tuple[str, ...]
+    disk: DiskView | None = None
+    closed_ports: tuple[int, ...] = ()
+    selinux_enforces: bool = False
+
 
 PYTHON = (3, 11)
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -58,7 +203,7 @@ class Finding:
 
 def judge(seen: MachineView, expected: Expected) -> tuple[Finding, ...]:
     """Return all findings, first those that prevent the machine from being a node; raises nothing."""
-    checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room, _state_disk, _guards)
+    checks = (_access, _base, _machine, _names, _network, _protection, _tpm, _boot, _clock, _room, _state_disk, _guards)
     found = [finding for check in checks for finding in check(seen, expected)]
     order = list(Level)
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
@@ -77,7 +222,8 @@ def _access(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         yield _missing("root", "expected to be root, it is another user", "Set ansible_become: true in group_vars.")
     got = ".".join(map(str, seen.python))
     if seen.python < PYTHON:
-        yield _missing("python", f"expected Python 3.11 or newer, got {got}", "Use Debian 12 or newer.")
+        step = "Install a newer one and name it in ansible_python_interpreter, or use Debian 12 or newer."
+        yield _missing("python", f"expected Python 3.11 or newer, got {got}", step)
     elif got != expected.python_version:
         yield _missing(
             "python",
@@ -100,8 +246,8 @@ def _base(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         else:
             step = "Install them, or set attested_install_packages: true." if packages else "Repair it on the machine."
             yield _missing("system", text, step)
-    if not seen.has_dpkg:
-        text, step = "packages: there is no dpkg", "Only Debian is supported; see docs/limitations.md."
+    if not seen.base.package_manager:
+        text, step = "packages: there is neither dpkg nor rpm", "Only Debian is supported; see docs/limitations.md."
         yield Finding(level=Level.UNSEEN, check="system", text=text, next_step=step)
     if seen.missing_controllers:
         names = " ".join(seen.missing_controllers)
@@ -147,11 +293,19 @@ def _names(seen: MachineView, expected: Expected) -> Iterator[Finding]:
 
 
 def _network(seen: MachineView, expected: Expected) -> Iterator[Finding]:
-    if not seen.has_node_ip:
+    networks = expected.pod_subnet, expected.service_subnet
+    for problem in address_problems(*networks, expected.node_ip, expected.second_node_ip):
         yield _missing(
             "address",
-            f"expected {expected.node_ip} to be an address of the machine, it is not",
-            "Set attested_node_ip in host_vars: the address by which the nodes reach each other.",
+            problem,
+            "Correct attested_pod_subnet, attested_service_subnet, attested_node_ip or attested_second_node_ip.",
+        )
+    for address in seen.foreign_addresses:
+        yield _missing(
+            "address",
+            f"expected {address} to be an address of the machine, it is not",
+            "Set attested_node_ip in host_vars, in a cluster with IPv4 and IPv6 also attested_second_node_ip: the "
+            "addresses by which the nodes reach each other.",
         )
     if seen.taken_ports and not seen.prepared:
         ports = " ".join(map(str, seen.taken_ports))
@@ -162,6 +316,24 @@ def _network(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         names = " ".join(seen.silent_peers)
         yield _note(
             "network", f"expected an answer of {names}, none came", "Open the ports of docs/ports.md between them."
+        )
+
+
+def _protection(seen: MachineView, _expected: Expected) -> Iterator[Finding]:
+    if seen.closed_ports:
+        ports = " ".join(map(str, seen.closed_ports))
+        options = " ".join(f"--add-port={port}/tcp" for port in seen.closed_ports)
+        yield _note(
+            "firewall",
+            f"firewalld runs, and its default zone does not open the ports {ports}",
+            f"Unless another rule opens them: firewall-cmd --permanent {options} && firewall-cmd --reload. Pods and "
+            "Services need more: see docs/ports.md.",
+        )
+    if seen.selinux_enforces:
+        yield _note(
+            "selinux",
+            "SELinux enforces its policy, with which nodes were never tested",
+            "Test one machine first, with permissive mode (setenforce 0), and read ausearch -m avc.",
         )
 
 

@@ -15,8 +15,8 @@ from ..core.files import read_bytes
 from ..errors import PolicyError
 from ..evidence.image.pe import MAX_IMAGE_BYTES, read_image
 from ..evidence.image.prediction import PHASES, predict, predict_profile
+from ..policy.learning import differences, merge_profiles
 from ..policy.manifest import parse_documents, render_document, render_profile
-from ..policy.merge import differences, merge_profiles
 from ..policy.profile import AllowedValue
 from ..reasons import Reason
 from .identities import load_profiles
@@ -24,7 +24,7 @@ from .identities import load_profiles
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..policy.merge import Difference
+    from ..policy.learning import Difference
     from ..policy.profile import MeasurementProfile
 
 

@@ -22,10 +22,10 @@ from ..keyservice.master import SecretBytes
 from ..reasons import Reason
 from ..transport.binding import label, length_prefixed
 from . import secrets
-from .closing import close_kit
-from .cluster_file import parse, read_cluster_file
+from .envelope import close_kit
 from .kit import Kit
-from .kit_places import read_kit_file, require_replaceable, write_kit_file
+from .places import read_kit_file, require_replaceable, write_kit_file
+from .site_directory import parse, read_cluster_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..core.host import Random
-    from .closing import Lock
-    from .layout import Site
+    from .envelope import Lock
     from .secrets import Vault
+    from .site_directory import Site
 
 _MARK_BYTES = 32
 _PUBLIC_FILE = "cluster.yml"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.crypto import ed25519, hashes, rsa, serialization, x509
 from ..core.files import read_bytes, write_atomic
@@ -21,14 +21,16 @@ from ..keyservice.key_bundle import KeyBundle, make_bundle
 from ..keyservice.master import SecretBytes, generate_master_secret, generate_measurement_salt
 from ..keyservice.ring import import_ring
 from ..reasons import Reason
-from .cluster_file import ClusterFile, read_cluster_file, render
+from ..rotation.master_secret import MasterPhase
+from .site_directory import ClusterFile, read_cluster_file, render
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ..core.host import Clock, Random
     from ..keyservice.master import MasterSecret
-    from .layout import Site
+    from .site_directory import Site
 
 
 _FIRMWARE_KEY_BITS = 2048
@@ -175,3 +177,33 @@ def _new_policy_key() -> tuple[bytes, bytes]:
     )
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return private, public
+
+
+# The site's part of a rotation of the master secret (ADR 0042).
+#
+# The site gets the new version first and removes the old one last, each by one write of one encrypted file.
+
+OWN_PHASES = (MasterPhase.MAKE.value, MasterPhase.FORGET.value)
+"""The phases that change only the site."""
+
+
+def apply_in_site(site: Site, vault: Vault, plan: Mapping[str, Any], *, random: Random) -> bool:
+    """Do the first phase of ``plan`` (of `rotation.values`) if it is the site's own, and return whether it was.
+
+    ``make`` adds a new version to the one in force; ``forget`` keeps only the successor. Once the site's file exists,
+    no other code changes it. It is written atomically.
+    """
+    if not is_own(plan):
+        return False
+    ring = load(site, vault).ring
+    if plan["phases"][0] == MasterPhase.MAKE.value:
+        ring = ring.with_successor(generate_master_secret(random))
+    else:
+        ring = ring.ordered((plan["successor"],))
+    write_atomic(site.master_secret, vault.encrypt(ring.to_json()))
+    return True
+
+
+def is_own(plan: Mapping[str, Any]) -> bool:
+    """Return whether the first phase of a plan is the site's own."""
+    return any(phase in OWN_PHASES for phase in plan["phases"][:1])

@@ -17,7 +17,7 @@ from ..core.host import SystemClock, SystemRandom
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
-from .build import BUILD_CACHE, GoBuilder
+from .build import BUILD_CACHE, GoBuilder, WheelCollector, entries_of
 from .download import Downloader, Downloads, SystemWeb, parse_upstreams, published_upstreams
 from .images import LAYERS, ImageSpec, ImageWriter, LayerMaker
 from .manifest import (
@@ -48,7 +48,6 @@ from .store import (
 )
 from .upgrade_path import require_steps
 from .versions import SOURCES, TOUR, Source, load_table, require_part, require_pinned_sources, source_for, version_of
-from .wheels import WheelCollector, entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -19,8 +19,19 @@ from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
 from .manifest import NodeRole, parse_manifest
-from .plan import InstalledFile, Observed, Plan, plan, render_diff, select, select_wheels
-from .releases import Releases, is_member, left_out, notice
+from .releases import (
+    InstalledFile,
+    Observed,
+    Plan,
+    Releases,
+    is_member,
+    left_out,
+    notice,
+    plan,
+    render_diff,
+    select,
+    select_wheels,
+)
 from .runtime import RuntimeGateway
 from .store import holds, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
 
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..core.command import Runner
     from .manifest import Architecture, Blob, FileEntry, ImageArchive, Manifest
-    from .plan import Selection
+    from .releases import Selection
     from .store import Bundle
 
 

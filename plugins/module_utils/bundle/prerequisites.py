@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.command import SystemRunner
 from ..errors import SystemFault
+from ..reasons import Reason
 from ..result import Result
 
 if TYPE_CHECKING:
@@ -19,17 +20,33 @@ if TYPE_CHECKING:
     from ..core.command import Runner
 
 _KERNEL_MODULES = ("br_netfilter", "overlay")
+APT = "apt-get"
+DNF = "dnf"
+# Packages that RHEL and Fedora name otherwise than Debian.
+_RPM_NAMES = {
+    "conntrack": "conntrack-tools",
+    "cryptsetup-bin": "cryptsetup",
+    "iproute2": "iproute",
+    "iptables": "iptables-nft",
+    "mount": "util-linux",
+    "procps": "procps-ng",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The state: missing packages, active swap, cgroup version, missing kernel modules, systemd as PID 1."""
+    """The state: missing packages, active swap, cgroup version, missing kernel modules, systemd as PID 1.
+
+    ``missing_packages`` have the names of the machine's distribution, and ``package_manager`` installs them: ``APT``,
+    ``DNF``, or "" if the machine has neither dpkg nor rpm. Then packages are not looked at.
+    """
 
     missing_packages: tuple[str, ...]
     swaps: tuple[str, ...]
     cgroup_version: int
     missing_kernel_parts: tuple[str, ...]
     systemd: bool
+    package_manager: str = APT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +58,10 @@ class MachineReader:
 
     def observe(self, packages: Sequence[str], *, kernel_parts: Sequence[str] = ()) -> Machine:
         """Return the state; changes nothing. ``kernel_parts``: kernel modules besides those of every node."""
+        package_manager, missing_packages = self._missing_packages(packages)
         return Machine(
-            missing_packages=self._missing_packages(packages),
+            package_manager=package_manager,
+            missing_packages=missing_packages,
             swaps=self._swaps(),
             cgroup_version=2 if (self.root / "sys/fs/cgroup/cgroup.controllers").exists() else 1,
             missing_kernel_parts=tuple(
@@ -51,14 +70,28 @@ class MachineReader:
             systemd=(self.root / "run/systemd/system").is_dir(),
         )
 
-    def _missing_packages(self, packages: Sequence[str]) -> tuple[str, ...]:
-        if not packages:
-            return ()
+    def _missing_packages(self, packages: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """Return the package manager, and the packages that are not installed by its names for them."""
+        for manager, missing in ((APT, self._unknown_to_dpkg), (DNF, self._unknown_to_rpm)):
+            try:
+                return manager, missing(packages)
+            except SystemFault as error:
+                if error.reason is not Reason.COMMAND_MISSING:
+                    raise
+        return "", ()
+
+    def _unknown_to_dpkg(self, packages: Sequence[str]) -> tuple[str, ...]:
         # the exit code is 1 if a package is unknown; all others are listed
         asked = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *packages]
         listed = self.runner.run(asked, check=False).stdout.decode("utf-8", "replace")
         there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
         return tuple(name for name in packages if name not in there)
+
+    def _unknown_to_rpm(self, packages: Sequence[str]) -> tuple[str, ...]:
+        # a package is also there if another one provides its name
+        names = dict.fromkeys(_RPM_NAMES.get(name, name) for name in packages)
+        asked = ["rpm", "--query", "--whatprovides"]
+        return tuple(name for name in names if self.runner.run([*asked, name], check=False).returncode)
 
     def _swaps(self) -> tuple[str, ...]:
         table = self.root / "proc/swaps"
@@ -104,6 +137,7 @@ def inspect_prerequisites(
         values={
             "findings": findings,
             "missing_packages": list(machine.missing_packages),
+            "package_manager": machine.package_manager,
             "cgroup_version": machine.cgroup_version,
             "ready": not findings,
         }

@@ -24,8 +24,7 @@ from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
 from .manifest import NodeRole
-from .plan import select_wheels
-from .releases import Releases, is_member, notice
+from .releases import Releases, is_member, notice, select_wheels
 from .store import open_bundle, sha256_of, this_architecture, unpack_member, verify_blobs
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SystemFault, visible
-from ..keyservice.audit_log import AuditPlace, Head
-from ..keyservice.audit_trail import REFUSALS
-from ..keyservice.audit_verify import AuditReport, heads_of, verify_audit, verify_refusals
+from ..keyservice.audit_log import REFUSALS, AuditPlace, Head
+from ..keyservice.auditing import AuditReport, heads_of, verify_audit, verify_refusals
 from ..reasons import Reason
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.host import SystemClock, release
 from ..errors import AttestedError, visible
-from ..evidence.eventlog.describe import describe
 from ..evidence.eventlog.facts import boot_facts
+from ..evidence.eventlog.kinds import describe
 from ..evidence.eventlog.tcg import parse_firmware_log
 from ..evidence.image.next_boot import Shown, Verdict, judge
 from ..evidence.registry import own_evidence, unproven_evidence
@@ -28,14 +28,13 @@ from ..node.config import DEFAULT_PATH, load_node_config
 from ..node.journal import NodeJournal, NodePhase
 from ..node.status import NodeStatus, read_status
 from ..node.witness import read_event_logs
-from ..policy.presets import READING_REGISTERS, Preset, learn_preset
+from ..policy.learning import READING_REGISTERS, Preset, learn_preset
 from ..reasons import Reason
 from ..tpm.client import open_tpm
 from .appraise import add_appraise, add_variants
 from .audit import add_audit
-from .kit import add_kit
+from .kit import add_kit, add_secret
 from .rescue import add_rescue
-from .secret import add_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

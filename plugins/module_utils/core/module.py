@@ -203,6 +203,7 @@ def kubeadm_spec() -> ArgumentSpec:
     return ArgumentSpec(
         options={
             "node_ip": {"type": "str", "required": True},
+            "second_node_ip": {"type": "str", "default": ""},
             "cri_socket": {"type": "str", "default": "unix:///run/containerd/containerd.sock"},
             "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
             "allow_cgroup_v1": {"type": "bool", "default": False},

@@ -19,7 +19,7 @@ from ..core.command import SystemRunner
 from ..keyservice.ticket import SealedSecrets
 from ..tpm.client import open_tpm
 from ..tpm.constants import NV_DISK_COUNTER
-from ..tpm.nv import NvCounter
+from ..tpm.storage import NvCounter
 from .apply import StateDisk
 from .gateway import LinuxDevice
 from .paths import StatePaths

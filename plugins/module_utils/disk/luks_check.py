@@ -14,8 +14,7 @@ from ..reasons import Reason
 from .luks_header import AREA_BYTES
 
 if TYPE_CHECKING:
-    from .luks_header import Header
-    from .luks_metadata import Digest, Kdf, Keyslot, Metadata, Segment
+    from .luks_header import Digest, Header, Kdf, Keyslot, Metadata, Segment
 
 
 # The required format of a state disk of this collection, and of Constellation, as tables.

@@ -25,8 +25,8 @@ from ..reasons import Reason
 from ..transport.binding import Purpose
 from . import constellation, sev_snp, tdx, tpm2
 from .challenge import BindingContext, Challenge, exchange_digest
-from .eventlog.describe import describe
 from .eventlog.facts import boot_facts
+from .eventlog.kinds import describe
 from .eventlog.nodelock import DEFAULT_REGISTER
 from .eventlog.replay import verify_replay
 from .eventlog.tcg import parse_firmware_log, parse_records

@@ -18,7 +18,7 @@ from ..errors import Refusal
 from ..reasons import Reason
 from ..tpm.constants import ALG_SHA256, DIGEST_SIZES, PCR_COUNT, RH_ENDORSEMENT, RH_OWNER
 from ..tpm.structures import PcrSelection
-from . import tpm2_issuer
+from . import tpm2
 from .eventlog.replay import verify_replay
 from .eventlog.tcg import parse_firmware_log
 from .evidence import unobserved
@@ -27,9 +27,8 @@ from .tpm2 import parse_attestation_key, parse_quote, verify_signature
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..tpm.attest import Attest, ClockInfo
     from ..tpm.commands import LoadedKey
-    from ..tpm.structures import Public
+    from ..tpm.structures import Attest, ClockInfo, Public
     from .eventlog.tcg import FirmwareLog
     from .evidence import Reached
     from .tpm2 import QuotingTpm
@@ -400,7 +399,7 @@ def issue_constellation_document(
     extends. Raises `Refusal` BINDING_MALFORMED for an empty or too long nonce, and `TpmError`.
     """
     qualifying_data = document_digest(user_data=user_data, nonce=nonce)
-    evidence = tpm2_issuer.issue(tpm, ak, qualifying_data=qualifying_data, pcrs=range(PCR_COUNT))
+    evidence = tpm2.issue(tpm, ak, qualifying_data=qualifying_data, pcrs=range(PCR_COUNT))
     quote = BankQuote(bank=ALG_SHA256, quote=evidence.quote, signature=evidence.signature, pcrs=evidence.pcrs)
     return ConstellationDocument(
         ak_public=evidence.ak_public, quotes=(quote,), event_log=b"", user_data=user_data

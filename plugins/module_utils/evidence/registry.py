@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..errors import Refusal
 from ..reasons import Reason
 from ..transport.binding import handshake_digest
-from . import constellation, sev_snp, tdx, tpm2, tpm2_issuer
+from . import constellation, sev_snp, tdx, tpm2
 from .evidence import Evidence
 
 if TYPE_CHECKING:
@@ -106,10 +106,10 @@ VARIANTS: dict[str, Variant] = {
         name=tpm2.VARIANT,
         evidence=Evidence,
         verified=tpm2.VerifiedQuote,
-        issue=tpm2_issuer.issue,
+        issue=tpm2.issue,
         verify=tpm2.verify_quote,
         standing=Standing.PROVEN,
-        admission=Admission(issue=tpm2_issuer.issue, verify=tpm2.verify_quote, verify_key=tpm2.verify_attestation_key),
+        admission=Admission(issue=tpm2.issue, verify=tpm2.verify_quote, verify_key=tpm2.verify_attestation_key),
     ),
 }
 

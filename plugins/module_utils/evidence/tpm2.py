@@ -14,7 +14,6 @@ from .._deps.crypto import ec, exceptions, hashes, padding, rsa
 from ..errors import Refusal, TpmError
 from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
-from ..tpm.attest import Attest, Signature
 from ..tpm.constants import (
     ALG_RSAPSS,
     ALG_SHA256,
@@ -28,17 +27,17 @@ from ..tpm.constants import (
     RH_ENDORSEMENT,
     TAG_ATTEST_QUOTE,
 )
-from ..tpm.structures import EccParameters, PcrSelection, Public, RsaParameters, Scheme
-from .evidence import unobserved
+from ..tpm.structures import Attest, EccParameters, PcrSelection, Public, RsaParameters, Scheme, Signature
+from .evidence import Evidence, unobserved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..tpm.attest import ClockInfo
     from ..tpm.client import Quote
     from ..tpm.commands import LoadedKey
+    from ..tpm.structures import ClockInfo
     from ..tpm.templates import Credential
-    from .evidence import Evidence, Reached
+    from .evidence import Reached
 
 
 # Names and types of the method ``tpm2``.
@@ -263,3 +262,32 @@ def _listed(attest: Attest) -> str:
 def _require(holds: bool, sentence: str, reason: Reason) -> None:
     if not holds:
         raise Refusal(f"expected {sentence}", reason=reason)
+
+
+# Make evidence with the TPM of this machine.
+
+_ATTEMPTS = 5
+
+
+def issue(tpm: QuotingTpm, ak: LoadedKey, *, qualifying_data: bytes, pcrs: Iterable[int]) -> Evidence:
+    """Return a quote of ``ak`` over ``pcrs`` with the quoted values; ``qualifying_data`` has at most 64 bytes.
+
+    If a register is extended between reading and quote, both are repeated. Raises `TpmError` TPM_BUSY after five
+    attempts, and what the TPM raises.
+    """
+    wanted = tuple(sorted(set(pcrs)))
+    for _unused in range(_ATTEMPTS):
+        values = tpm.pcr_read(wanted)
+        quote = tpm.quote(ak, qualifying_data, wanted)
+        digest = hashlib.sha256(b"".join(values[index] for index in wanted)).digest()
+        if Attest.parse(quote.attest).pcr_digest == digest:
+            return Evidence(
+                variant=VARIANT,
+                ak_public=ak.public.marshal(),
+                quote=quote.attest,
+                signature=quote.signature,
+                pcrs=values,
+            )
+    raise TpmError(
+        f"expected registers that stay the same during a quote, they changed {_ATTEMPTS} times", reason=Reason.TPM_BUSY
+    )

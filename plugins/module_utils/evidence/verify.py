@@ -42,8 +42,8 @@ from ..transport.binding import Purpose, challenge_proof
 from ..transport.sealed_box import seal
 from .challenge import exchange_digest
 from .ek_certificate import verify_ek_certificate
-from .eventlog.describe import describe
 from .eventlog.facts import boot_facts
+from .eventlog.kinds import describe
 from .eventlog.nodelock import DEFAULT_REGISTER, LockReading, LockState, read_lock, require_lock_register
 from .eventlog.reading import read_boot
 from .eventlog.replay import verify_replay

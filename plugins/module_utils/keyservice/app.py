@@ -27,32 +27,26 @@ from ..errors import AttestedError, KeyServiceError
 from ..evidence.ek_profile import load_ek_store
 from ..evidence.verify import Demands
 from ..reasons import Reason
-from ..transport.unix_rpc_server import SocketServer
+from ..transport.unix_rpc import SocketServer
 from .attestation_state import RefusalKeeper
-from .audit_log import AuditPlace
-from .audit_trail import AuditTrail
-from .audit_verify import HeadSigner
-from .auditing import HeadKeeper
-from .authority import PolicyAuthority
+from .audit_log import AuditPlace, AuditTrail
+from .auditing import HeadKeeper, HeadSigner
 from .backups import newest_backup
 from .cached_policy import CachedPolicy, CachedReader
 from .config import KeyServiceConfig
 from .control_plane import OwnControlPlane
 from .initial_disk import FounderDisk
-from .join_attempts import AttemptWriter
+from .join_attempts import AttemptWriter, RefusalReporter, WaitingQueue
 from .join_lease import JoinTurns
 from .key_bundle import KeyBundle, KeyPaths
-from .kube_api import IDENTITIES, PROFILES, ApiGateway
-from .kube_http import CredentialFiles
+from .kube_api import IDENTITIES, PROFILES, ApiGateway, CredentialFiles
 from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
 from .live_policy import LivePolicy, StatusWriter
 from .node_conditions import StandingWatcher
 from .nodes import AdmissionLists, ClusterRelease, NodeWatcher, UsageWatcher
-from .pending import WaitingQueue
 from .policy_watch import PolicyHandler, PolicyWatch
 from .reattest import Reattester
-from .record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
-from .refusals import RefusalReporter
+from .record import PolicyAuthority, PolicyRecord, RecordFiles, RecordKey, TpmCounter
 from .releaser import Releaser
 from .rpc import KeyService
 from .serving_approver import ServingApprover

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import ec, ed25519, exceptions, serialization, unreadable, x509
+from .._deps.crypto import ec, ed25519, serialization, unreadable, x509
 from ..errors import Refusal, SiteError
 from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
@@ -82,7 +82,7 @@ def load_signing_key(ca: JoinCa) -> ed25519.Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(ca.private_key, password=None)
         certified = x509.load_pem_x509_certificate(ca.certificate).public_key()
-    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
+    except unreadable() as error:
         raise SiteError("expected a join CA in PEM, got something else", reason=Reason.SITE_SECRET_MALFORMED) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey) or key.public_key() != certified:
         raise SiteError("expected the Ed25519 key of the join CA, got another key", reason=Reason.SITE_SECRET_MALFORMED)

@@ -22,8 +22,10 @@ from collections import defaultdict
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import ApiError
+from ..core.rate import TokenBuckets
+from ..errors import ApiError, PolicyError
 from ..policy.cluster import POLICY_NAME
+from ..policy.identity import Admission
 from ..reasons import Reason
 from .kube_api import IDENTITIES, POLICIES, PROFILES
 from .live_policy import DISK_FIELD, KEY_FIELDS, LivePolicy
@@ -31,10 +33,11 @@ from .live_policy import DISK_FIELD, KEY_FIELDS, LivePolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Answer: TypeAlias = Mapping[str, Any] | None
     from ..core.host import Clock
     from .kube_api import Gateway
     from .live_policy import Guard, Registration, Snapshot
+
+    Answer: TypeAlias = Mapping[str, Any] | None
 
 
 # One read serves all callers that asked before it began.
@@ -293,3 +296,36 @@ def _indexed(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     # an object without these fields matches no query, and hides no other object
     values = ((path, parts.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
     return tuple((path, str(value)) for path, value in values if value)
+
+
+# Limit the API reads for machines that are not enrolled, because a software TPM proves any number of keys.
+
+_EACH_RATE, _EACH_BURST = 2.0, 16
+_ALL_RATE, _ALL_BURST = 10.0, 64
+
+
+class Strangers:
+    """Counts the API reads for keys that the cached policy does not know; known keys are never counted."""
+
+    def __init__(self, cached: CachedPolicy, *, clock: Clock) -> None:
+        """Look keys up in ``cached``; a machine over the limit is not refused for good and can ask again."""
+        self._cached = cached
+        self._each = _buckets(_EACH_RATE, _EACH_BURST, "API reads a second for unknown machines of one address", clock)
+        self._all = _buckets(_ALL_RATE, _ALL_BURST, "API reads a second for unknown machines", clock)
+
+    def take(self, ek_sha256: str, *, source: str) -> None:
+        """Raise IDENTITY_UNKNOWN_RATE unless the API may be read now for this key from ``source``."""
+        if not self._is_known(ek_sha256):
+            self._each.take(source)
+            self._all.take("")
+
+    def _is_known(self, ek_sha256: str) -> bool:
+        try:
+            holder = self._cached.snapshot_for(ek_sha256).holder_of(ek_sha256)
+        except (ApiError, PolicyError):
+            return True  # without a watch no key is known, and every machine may ask
+        return holder is not None and holder.admission is not Admission.PENDING
+
+
+def _buckets(rate: float, burst: int, what: str, clock: Clock) -> TokenBuckets:
+    return TokenBuckets(rate=rate, burst=burst, clock=clock, reason=Reason.IDENTITY_UNKNOWN_RATE, what=what)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from ..errors import KeyServiceError
 from ..reasons import Reason
-from .client import SOCKET
+from .client import POLICY_SOCKET, SOCKET
 from .control_plane import KUBERNETES
 from .initial_disk import FOUNDER_DISK
 from .key_bundle import KeyPaths
-from .policy_client import POLICY_SOCKET
 from .record import LOCK_DIRECTORY
 
 CONFIG = "/etc/attested/key-service.yml"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.crypto import exceptions, serialization
 from ..core.documents import load_documents
@@ -22,19 +22,32 @@ from ..reasons import Reason
 from .kube_api import POLICIES
 from .kubelet import load_cluster_ca
 from .master import SecretBytes
-from .ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES, OPTIONAL_FILES
+from .ticket import (
+    ADMISSION_FILE,
+    AUDIT_WEBHOOK_FILE,
+    AUTHENTICATION_FILE,
+    CONTROL_PLANE_FILES,
+    ENCRYPTION_FILE,
+    MAX_FILE_BYTES,
+    OPTIONAL_FILES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .authority import PolicyAuthority
     from .kube_api import Gateway
+    from .record import PolicyAuthority
 
 KUBERNETES = Path("/etc/kubernetes")
 
 _AUTHORITIES = ("pki/ca", "pki/etcd/ca", "pki/front-proxy-ca")
 _SIGNER = "pki/sa"
-_KINDS = {ADMISSION_FILE: "AdmissionConfiguration", ENCRYPTION_FILE: "EncryptionConfiguration"}
+_KINDS = {
+    ADMISSION_FILE: "AdmissionConfiguration",
+    AUDIT_WEBHOOK_FILE: "Config",
+    AUTHENTICATION_FILE: "AuthenticationConfiguration",
+    ENCRYPTION_FILE: "EncryptionConfiguration",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +94,8 @@ def check_files(files: Mapping[str, bytes]) -> dict[str, SecretBytes]:
 
     1. The certificate and the private key of each CA belong together.
     2. So do the private and the public key that sign and verify service account tokens.
-    3. The encryption and the admission configuration, if they exist, have the right kind.
+    3. Each of the other configurations, if it exists, has the right kind. One without issuers is left out: each
+       control plane has it anyway.
     """
     for stem in _AUTHORITIES:  # 1
         try:
@@ -89,9 +103,9 @@ def check_files(files: Mapping[str, bytes]) -> dict[str, SecretBytes]:
         except KeyServiceError:
             raise _unusable(f"expected certificate and key of one CA in {stem}.crt and {stem}.key") from None
     _check_signer(files[f"{_SIGNER}.key"], files[f"{_SIGNER}.pub"])  # 2
-    for name in set(OPTIONAL_FILES) & set(files):  # 3
-        _check_kind(name, files[name])
-    return {name: SecretBytes(data) for name, data in files.items()}
+    given = {name: _document(name, files[name]) for name in set(OPTIONAL_FILES) & set(files)}  # 3
+    without = {name for name in given if name == AUTHENTICATION_FILE and not given[name].get("jwt")}
+    return {name: SecretBytes(data) for name, data in files.items() if name not in without}
 
 
 def _check_signer(key: bytes, public: bytes) -> None:
@@ -105,7 +119,7 @@ def _check_signer(key: bytes, public: bytes) -> None:
         raise _unusable(f"expected private and public key of one pair in {_SIGNER}.key and {_SIGNER}.pub")
 
 
-def _check_kind(name: str, data: bytes) -> None:
+def _document(name: str, data: bytes) -> dict[str, Any]:
     try:
         documents = load_documents(data.decode())
     except ValueError:
@@ -113,6 +127,8 @@ def _check_kind(name: str, data: bytes) -> None:
     kinds = [one.get("kind") for one in documents if isinstance(one, dict)]
     if kinds != [_KINDS[name]] or len(documents) != 1:
         raise _unusable(f"expected one {_KINDS[name]} in {name}")
+    document: dict[str, Any] = documents[0]
+    return document
 
 
 def _unusable(message: str) -> KeyServiceError:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write refusals as `JoinAttempt` objects and Events: information for operators, no decision uses them.
+"""Refused machines: as `JoinAttempt` objects and Events, which no decision uses, and as a queue that waits for admins.
 
 There is one object for each machine and reason; machines that proved nothing share one object for each reason. After
 the decision a refusal goes into a bounded queue, without waiting. One thread writes a few refusals a second; a full
@@ -12,21 +12,172 @@ software TPM proves any number of keys.
 from __future__ import annotations
 
 import queue
+import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.rate import Shares
 from ..errors import ApiError
-from ..policy.identity import identity_name
-from ..policy.manifest import API_VERSION
-from ..reasons import Reason
-from .kube_api import ATTEMPTS
+from ..policy.identity import Admission, NodeIdentity, Role, identity_name
+from ..policy.manifest import API_VERSION, render_identity
+from ..reasons import Coarse, Reason
+from .kube_api import ATTEMPTS, IDENTITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..core.host import Clock
-    from .kube_api import Gateway, ObjectWriter
+    from ..errors import AttestedError
+    from .attestation_state import RefusalKeeper
+    from .kube_api import Gateway, ObjectWriter, Reader
+
+
+# The queue of unknown machines that proved their key and wait for an admin, if the site chose ``queue``.
+#
+# A waiting machine is a `NodeIdentity` with the admission `Pending`. Its node name is the object's name until an admin
+# sets another. One thread creates it from a bounded queue after the machine was refused; the machine gets no ticket.
+
+CLAIM = "attested-kubernetes.dev/claims-node"
+"""Annotation with the node name that the machine requested: a hint for the admin, not used in decisions."""
+
+SOURCE = "attested-kubernetes.dev/source"
+"""Annotation with the machine's source (`core.rate.source_of`): it decides which machines are dropped first."""
+
+MAX_WAITING = 100
+
+_QUEUED = 64
+_QUEUED_A_ROUND = 10
+_ROUND_SECONDS = 1.0
+_IDLE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """An unknown machine whose key is proven, and the node name that it claims."""
+
+    ek_sha256: str
+    claims: str
+    at: datetime
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPlan:
+    """The objects to create, and the names of the objects to delete."""
+
+    creates: tuple[Mapping[str, Any], ...]
+    drops: tuple[str, ...]
+
+
+def plan_waiting(
+    found: Sequence[Mapping[str, Any]], arrivals: Iterable[Arrival], *, limit: int = MAX_WAITING
+) -> WaitingPlan:
+    """Return the changes that add ``arrivals`` to the waiting identities ``found``, up to ``limit`` in all.
+
+    If there are too many, the oldest of the source with the most machines is dropped. So many invented machines from
+    one address push out only each other.
+    """
+    shares: Shares[str] = Shares()
+    for one in sorted(found, key=lambda one: str(one["metadata"].get("creationTimestamp", ""))):
+        shares.add(_source(one), one["metadata"]["name"])
+    known, new = set(shares), dict[str, Arrival]()
+    for arrival in arrivals:
+        name = identity_name(arrival.ek_sha256)
+        if name not in known and name not in new:
+            shares.add(arrival.source, name)
+            new[name] = arrival
+    drops = [_dropped(shares) for _unused in range(max(0, len(shares) - limit))]
+    return WaitingPlan(
+        creates=tuple(render_waiting(one) for name, one in new.items() if name not in drops),
+        drops=tuple(name for name in drops if name in known),
+    )
+
+
+def _dropped(shares: Shares[str]) -> str:
+    name = shares.of_the_largest()
+    shares.remove(name)
+    return name
+
+
+def _source(document: Mapping[str, Any]) -> str:
+    return str((document["metadata"].get("annotations") or {}).get(SOURCE, ""))
+
+
+def render_waiting(arrival: Arrival) -> dict[str, Any]:
+    """Return the pending identity of a machine."""
+    name = identity_name(arrival.ek_sha256)
+    seen = arrival.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    identity = NodeIdentity(
+        ek_sha256=arrival.ek_sha256,
+        node_name=name,
+        role=Role.WORKER,
+        admission=Admission.PENDING,
+        known_by=f"queue: proved its key {seen}, nobody vouches for it",
+    )
+    document = render_identity(identity)
+    annotations = {CLAIM: arrival.claims, SOURCE: arrival.source}
+    if any(annotations.values()):
+        document["metadata"]["annotations"] = {name: value for name, value in annotations.items() if value}
+    return document
+
+
+class WaitingQueue:
+    """The one writer of pending identities: `note` may be called from any thread, `run_once` in a loop of one."""
+
+    def __init__(self, reader: Reader, writer: ObjectWriter, *, clock: Clock) -> None:
+        """Read pending identities through ``reader``, and write through ``writer``."""
+        self._reader = reader
+        self._writer = writer
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._arrivals: Shares[Arrival] = Shares()
+
+    def note(self, arrival: Arrival) -> None:
+        """Queue a machine; a full queue drops the oldest machine of the source that has the most.
+
+        The dropped machine is queued again at its next request.
+        """
+        with self._changed:
+            self._arrivals.add(arrival.source, arrival)
+            if len(self._arrivals) > _QUEUED:
+                self._arrivals.remove(self._arrivals.of_the_largest())
+            self._changed.notify()
+
+    def run_once(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+        """Wait for machines, write a bounded number of them, then sleep; raises `ApiError`."""
+        arrivals = self._taken(idle_seconds)
+        if not arrivals:
+            return
+        try:
+            self._write(arrivals)
+        finally:
+            self._clock.sleep(_ROUND_SECONDS)
+
+    def _taken(self, idle_seconds: float) -> list[Arrival]:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._arrivals) > 0, idle_seconds)
+            taken = list(self._arrivals)[:_QUEUED_A_ROUND]
+            for arrival in taken:
+                self._arrivals.remove(arrival)
+            return taken
+
+    def _write(self, arrivals: list[Arrival]) -> None:
+        waiting = self._reader.objects(IDENTITIES, where={"spec.admission": Admission.PENDING.value})
+        plan = plan_waiting(waiting, arrivals)
+        for name in plan.drops:
+            self._writer.delete(IDENTITIES, name)
+        for document in plan.creates:
+            self._create(document)
+
+    def _create(self, document: Mapping[str, Any]) -> None:
+        """Create one object, unless it was created meanwhile."""
+        try:
+            self._writer.create(IDENTITIES, document)
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT:
+                raise
+
 
 ATTEMPT_KIND = "JoinAttempt"
 STRANGER = "stranger"
@@ -42,8 +193,6 @@ _MAX_CORRELATION = 64
 _WAITING = 256
 _UNKNOWN_WAITING = 128
 _WRITES_A_ROUND = 20
-_ROUND_SECONDS = 1.0
-_IDLE_SECONDS = 3600.0
 _EVENTS_NAMESPACE = "default"
 _SOURCE = "attested-key-service"
 
@@ -284,3 +433,50 @@ def _shortened(text: str) -> str:
 
 def _timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# Report a refusal after the decision: as a join attempt, in the queue of unknown machines, in a node's identity.
+
+_ATTEMPTED = frozenset({Coarse.INVALID, Coarse.REFUSED})
+
+
+class RefusalReporter:
+    """Passes refusals to the parts that write them."""
+
+    def __init__(
+        self, attempts: AttemptSink, *, waiting: WaitingQueue | None = None, keeper: RefusalKeeper | None = None
+    ) -> None:
+        """Report refusals to ``attempts``, and unknown machines to ``waiting`` if the site queues them.
+
+        Both only queue the report. ``keeper`` writes the refusal of a node at once, because renewals depend on it.
+        """
+        self._attempts = attempts
+        self._waiting = waiting
+        self._keeper = keeper
+
+    def report(self, error: AttestedError, fields: Mapping[str, object], *, now: datetime) -> None:
+        """Report a refusal with the ``fields`` of its log line; faults of the cluster are not join attempts."""
+        known = {name: str(value) for name, value in fields.items()}
+        if error.reason.value.coarse in _ATTEMPTED:
+            self._attempts.note(_attempt(error, known, now=now))
+        if self._keeper is not None and "proven" in known:
+            self._keeper.note(error, ek_sha256=known["ek"], now=now)
+        if self._waiting is not None and error.reason is Reason.IDENTITY_UNKNOWN and "proven" in known:
+            arrival = Arrival(
+                ek_sha256=known["ek"], claims=known.get("claims", ""), at=now, source=known.get("source", "")
+            )
+            self._waiting.note(arrival)
+
+
+def _attempt(error: AttestedError, fields: Mapping[str, str], *, now: datetime) -> Attempt:
+    """Return the attempt; a machine that did not prove its key counts as a stranger, whatever it claims."""
+    proven = "proven" in fields
+    return Attempt(
+        reason=error.code,
+        message=error.message,
+        at=now,
+        correlation_id=fields.get("correlation_id", ""),
+        ek_sha256=fields.get("ek", "") if proven else "",
+        node_name=fields.get("node", "") if proven else "",
+        identity=fields.get("identity", "") if proven else "",
+    )

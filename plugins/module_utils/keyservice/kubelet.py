@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .._deps.crypto import ec, ed25519, exceptions, hashes, rsa, serialization, unreadable, x509
+from .._deps.crypto import ec, ed25519, hashes, rsa, serialization, unreadable, x509
 from ..errors import KeyServiceError, Refusal
 from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
@@ -74,7 +74,7 @@ def load_cluster_ca(certificate: bytes, private_key: bytes) -> ClusterCa:
     try:
         ca, *others = x509.load_pem_x509_certificates(certificate)
         key = serialization.load_pem_private_key(private_key, password=None)
-    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
+    except unreadable():
         raise KeyServiceError(
             "expected the cluster CA as PEM certificate and PEM key, got something else",
             reason=Reason.CLUSTER_CA_UNUSABLE,

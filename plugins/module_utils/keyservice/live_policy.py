@@ -146,6 +146,7 @@ class LivePolicy:
         self._clock = clock
         self._lock_register = lock_register
         self._parsed: dict[str, tuple[Mapping[str, Any], Manifests | str]] = {}
+        self._known_profiles: tuple[tuple[Mapping[str, Any], ...], tuple[MeasurementProfile, ...]] = (), ()
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of all identities, without exceptions for one machine; raises as `snapshot_for`."""
@@ -292,8 +293,12 @@ class LivePolicy:
 
     def _profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile that can be parsed; the others admit no machine."""
-        found = [self._reading(document, PROFILE_KIND) for document in self._gateway.objects(PROFILES)]
-        return tuple(one.profiles[0] for one in found if not isinstance(one, str))
+        documents, (known, profiles) = self._gateway.objects(PROFILES), self._known_profiles
+        if known != documents:
+            found = [self._reading(document, PROFILE_KIND) for document in documents]
+            profiles = tuple(one.profiles[0] for one in found if not isinstance(one, str))
+            self._known_profiles = documents, profiles
+        return profiles
 
     def _parse(self, document: Mapping[str, Any], kind: str) -> Manifests:
         found = self._reading(document, kind)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Record revocations as soon as they happen, and serve the socket for root (`policy_client`)."""
+"""Record revocations as soon as they happen, and serve the socket for root (`client`)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ..policy.cluster import POLICY_NAME
 from ..policy.identity import Admission
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
+from .client import POLICY_REQUEST, POLICY_RESPONSE
 from .kube_api import IDENTITIES, POLICIES
-from .policy_client import POLICY_REQUEST, POLICY_RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.host import Clock
     from ..core.logs import Log
-    from .authority import PolicyAuthority
     from .cached_policy import CachedPolicy
     from .kube_api import Gateway
     from .live_policy import LivePolicy
-    from .record import PolicyRecord
+    from .record import PolicyAuthority, PolicyRecord
 
 WATCH_SECONDS = 60
 _MAX_NAMED = 16

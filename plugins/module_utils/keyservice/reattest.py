@@ -6,7 +6,7 @@
 1. The challenge is consumed, even if a later step fails, and the activation proof is checked.
 2. The policy is read, from the cache (`keyservice.cached_policy`) or linearizably from the API. As with a release, the
    cache alone neither admits nor refuses a machine. API reads for machines that are not in the cache are limited
-   (`strangers`).
+   (`Strangers`).
 3. The bound quote is verified for the purpose `verify` (`evidence.verify.verify_node`, ten steps): the machine is
    locked to this cluster.
 4. The machine does not push too often (IDENTITY_RATE). This is checked after step 3, so that a stranger cannot use up
@@ -32,7 +32,7 @@ from ..policy.standing import Standing, judge_standing
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
 from ..transport.binding import Purpose
-from ..transport.unix_rpc_server import never_gone
+from ..transport.unix_rpc import never_gone
 from .live_policy import StatusChange
 from .release import check_continuity
 from .releaser import note_alias, proven_by
@@ -45,12 +45,11 @@ if TYPE_CHECKING:
     from ..core.rate import TokenBuckets
     from ..evidence.challenge import ChallengeRecord
     from ..evidence.verify import Demands, VerifiedNode
-    from .cached_policy import CachedPolicy
+    from .cached_policy import CachedPolicy, Strangers
     from .client import Channel
     from .live_policy import LivePolicy, Registration, Snapshot, StatusWriter
     from .release import Proven
     from .releaser import Note
-    from .strangers import Strangers
 
 _ATTEMPTS = 4
 _FINAL = frozenset({Reason.CALL_GONE, Reason.IDENTITY_RATE})

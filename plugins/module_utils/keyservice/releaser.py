@@ -34,13 +34,13 @@ from ..policy.identity import Role
 from ..policy.standing import OVERDUE_AFTER
 from ..reasons import Reason
 from ..transport.binding import Purpose
-from ..transport.unix_rpc_server import never_gone
+from ..transport.unix_rpc import never_gone
 from .ca import JoinCa, load_signing_key
+from .cached_policy import Strangers
 from .derive import DiskId
 from .issue import ClusterFacts, Exchange, issue_ticket
 from .kubelet import claimed_node_name
 from .release import JoinRequest, Proven, decide_release, plan_status
-from .strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

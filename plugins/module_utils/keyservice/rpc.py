@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError
 from ..reasons import Reason
-from ..transport.unix_rpc import RESPONSE
-from ..transport.unix_rpc_server import RpcCall, RpcSchema, RpcService
+from ..transport.unix_rpc import RESPONSE, RpcCall, RpcSchema, RpcService
 from .auditing import refusal_of
 from .ca import JoinCa, sign_server_certificate
 from .client import REQUEST, Channel
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from ..core.host import Clock
     from ..core.logs import Line, Log
     from ..core.metrics import Metrics
-    from .audit_trail import AuditTrail
+    from .audit_log import AuditTrail
+    from .join_attempts import RefusalReporter
     from .key_bundle import KeyBundle
     from .reattest import Reattester
-    from .refusals import RefusalReporter
     from .releaser import Releaser
 
 _MAX_SOURCE = 64

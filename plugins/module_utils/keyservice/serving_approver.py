@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..core.logs import Log
     from ..core.rate import TokenBuckets
     from ..policy.identity import NodeIdentity
-    from .audit_trail import AuditTrail
+    from .audit_log import AuditTrail
     from .kube_api import ServingRequests
     from .live_policy import LivePolicy
 

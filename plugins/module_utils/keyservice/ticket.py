@@ -48,7 +48,11 @@ ENCRYPTION_FILE = "attested/encryption.yaml"
 """The API server's EncryptionConfiguration, relative to /etc/kubernetes; a ticket has it if the issuer has it."""
 ADMISSION_FILE = "attested/admission.yaml"
 """The API server's AdmissionConfiguration, likewise."""
-OPTIONAL_FILES = (ADMISSION_FILE, ENCRYPTION_FILE)
+AUTHENTICATION_FILE = "attested/authentication.yaml"
+"""The AuthenticationConfiguration, relative to /etc/kubernetes; a ticket has it if the site has issuers."""
+AUDIT_WEBHOOK_FILE = "attested/audit-webhook.yaml"
+"""The kubeconfig of the site's audit webhook; a ticket has it if the issuer has it."""
+OPTIONAL_FILES = (ADMISSION_FILE, AUDIT_WEBHOOK_FILE, AUTHENTICATION_FILE, ENCRYPTION_FILE)
 MAX_FILE_BYTES = 64 << 10
 """Maximum size of one file of a control plane."""
 

@@ -24,7 +24,7 @@ from ..core.files import make_directory, read_bytes, require_no_swap, require_tm
 from ..core.host import SystemRandom
 from ..errors import KeyServiceError, TpmError
 from ..reasons import Reason
-from ..tpm.sealed import SealedObject, seal, unseal
+from ..tpm.storage import SealedObject, seal, unseal
 from ..transport.binding import label, length_prefixed
 from .key_bundle import KeyBundle, KeyPaths
 

@@ -105,7 +105,7 @@ def issue_admin_certificate(
 def _parsed(request: bytes) -> x509.CertificateSigningRequest:
     try:
         wanted = x509.load_pem_x509_csr(request)
-    except ValueError as error:
+    except unreadable() as error:
         raise _invalid("expected a certificate request in PEM") from error
     try:
         signed, key = wanted.is_signature_valid, wanted.public_key()

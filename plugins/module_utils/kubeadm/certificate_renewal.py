@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from .._deps.crypto import unreadable
 from ..core.files import read_bytes, write_atomic
 from ..errors import AttestedError, KubeadmError, SystemFault
 from ..reasons import Reason
@@ -251,7 +252,7 @@ def read_leaves(paths: KubernetesPaths) -> tuple[Leaf, ...]:
             found.append(parse_leaf(one, _certificate(kept.source(one.component, one.path)), authority))
         except SystemFault as error:
             problems.append(error.message)
-        except ValueError:
+        except unreadable():
             problems.append(f"no certificate in /{one.path} or /{one.authority}")
     if problems:
         raise KubeadmError(

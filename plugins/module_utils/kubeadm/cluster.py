@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import load_documents
-from ..core.files import make_directory, read_bytes, write_atomic
+from ..core.files import make_directory, read_bytes, remove, write_atomic
 from ..core.host import SystemRandom
 from ..errors import KubeadmError
 from ..reasons import Reason
@@ -21,7 +21,7 @@ from .encryption import make_encryption, observe_encryption, plan_encryption
 from .files import write_api_server_files
 from .operation import Machine, Operation
 from .phases import INIT_PHASES, Executor, Phase
-from .render import documents, ignored_checks, render_init
+from .render import AUDIT_WEBHOOK_ARGUMENT, audit_webhook_path, documents, ignored_checks, render_init
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
+_WEBHOOK_PATCH = "kube-apiserver-audit+json.json"
 _LIMIT = 1 << 16
 _REFERENCE = re.compile(r"[a-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9._-]+)+:[A-Za-z0-9._-]{1,128}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -54,9 +55,21 @@ def pinned(node: NodeSpec, paths: KubernetesPaths) -> NodeSpec:
 
 
 def write_patches(paths: KubernetesPaths) -> None:
-    """Write the patches that kubeadm applies to the manifests of static pods."""
-    directory = patches_directory(paths)
-    for name, content in render_patches(read_pins(paths)).items():
+    """Write the patches that kubeadm applies to the manifests of static pods.
+
+    That of the audit webhook exists only if this control plane has one. It is no argument of kubeadm's configuration,
+    because the API server of a control plane without the file would not start with it.
+    """
+    directory, webhook = patches_directory(paths), audit_webhook_path(paths)
+    patches = render_patches(read_pins(paths))
+    if webhook.exists():
+        value = f"--{AUDIT_WEBHOOK_ARGUMENT}={webhook}"
+        patches[_WEBHOOK_PATCH] = json.dumps(
+            [{"op": "add", "path": "/spec/containers/0/command/-", "value": value}]
+        ).encode()
+    else:
+        remove(directory / _WEBHOOK_PATCH)
+    for name, content in patches.items():
         make_directory(directory, mode=0o700)
         write_atomic(directory / name, content)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import serialization, x509
+from .._deps.crypto import serialization, unreadable, x509
 from ..core.documents import load_document
 from ..core.files import make_directory, place_link, read_bytes, write_atomic
 from ..errors import KubeadmError
@@ -212,14 +212,14 @@ def validity(paths: KubernetesPaths) -> Validity | None:
         return None
     try:
         return validity_of(read_bytes(paths.kubelet_credential, limit=_LIMIT))
-    except ValueError as error:
+    except unreadable() as error:
         raise KubeadmError(
             f"expected a certificate in {paths.kubelet_credential}", reason=Reason.KUBECONFIG_MALFORMED
         ) from error
 
 
 def validity_of(certificate: bytes) -> Validity:
-    """Return the validity of the first certificate of a PEM; raises `ValueError`."""
+    """Return the validity of the first certificate of a PEM; raises one of `unreadable`."""
     leaf = x509.load_pem_x509_certificate(certificate)
     return Validity(serial=f"{leaf.serial_number:x}", begins=leaf.not_valid_before_utc, ends=leaf.not_valid_after_utc)
 
@@ -232,7 +232,7 @@ def require_pair(credential: KubeletCredential, *, name: str) -> None:
     try:
         leaf = x509.load_pem_x509_certificate(credential.certificate)
         key = serialization.load_pem_private_key(credential.key, password=None)
-    except (ValueError, TypeError) as error:
+    except unreadable() as error:
         raise _invalid("expected a certificate and a key in PEM") from error
     found = [(attribute.oid, str(attribute.value)) for attribute in leaf.subject]
     named = [part for part in found if part[0] != x509.NameOID.ORGANIZATION_NAME]

@@ -11,33 +11,47 @@ from typing import TYPE_CHECKING
 
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import Refusal, SystemFault
-from ..keyservice.ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES
+from ..keyservice.ticket import (
+    ADMISSION_FILE,
+    AUDIT_WEBHOOK_FILE,
+    AUTHENTICATION_FILE,
+    CONTROL_PLANE_FILES,
+    ENCRYPTION_FILE,
+    MAX_FILE_BYTES,
+)
 from ..reasons import Reason
 from .encryption import require_encryption
-from .pod_security import BY_DEFAULT, parse_admission
-from .render import admission_path, api_server_files, authentication_path
-from .site_settings import is_authentication_file
+from .render import admission_path, api_server_files, audit_webhook_path, authentication_path
+from .site_settings import is_audit_webhook_file, is_authentication_file
+from .spec import BY_DEFAULT, parse_admission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .pod_security import PodSecurity
-    from .spec import KubernetesPaths
+    from .spec import KubernetesPaths, PodSecurity
 
 _PUBLIC, _PRIVATE = 0o644, 0o600
 
 SHARED_FILES = {name: _PRIVATE if name.endswith(".key") else _PUBLIC for name in CONTROL_PLANE_FILES}
 """The files that all control planes of a cluster share, with their modes: init makes them, a ticket copies them."""
 
-OPTIONAL_FILES = {ADMISSION_FILE: _PUBLIC, ENCRYPTION_FILE: _PRIVATE}
+OPTIONAL_FILES = {
+    ADMISSION_FILE: _PUBLIC,
+    AUDIT_WEBHOOK_FILE: _PUBLIC,
+    AUTHENTICATION_FILE: _PUBLIC,
+    ENCRYPTION_FILE: _PRIVATE,
+}
 """The files that control planes share if the first control plane has them."""
+
+
+_MADE_HERE = {AUDIT_WEBHOOK_FILE: is_audit_webhook_file, AUTHENTICATION_FILE: is_authentication_file}
 
 
 def require_shared_files(files: Mapping[str, bytes]) -> None:
     """Raise TICKET_MALFORMED unless ``files`` are exactly the files that control planes share.
 
-    The admission file must be one that this collection writes. Raises ENCRYPTION_MALFORMED if an API server cannot use
-    the encryption file.
+    The files for admission, authentication and the audit webhook must be of this collection. Raises
+    ENCRYPTION_MALFORMED if an API server cannot use the encryption file.
     """
     missing = sorted(set(SHARED_FILES) - set(files))
     unknown = sorted(set(files) - set(SHARED_FILES) - set(OPTIONAL_FILES))
@@ -50,6 +64,13 @@ def require_shared_files(files: Mapping[str, bytes]) -> None:
         )
     if ADMISSION_FILE in files:
         _require_admission(files[ADMISSION_FILE])
+    for name, is_ours in _MADE_HERE.items():
+        if name in files and not is_ours(files[name]):
+            raise Refusal(
+                f"expected {name} as this collection writes it, got something else; run 'node' on the control plane "
+                "that issued the ticket",
+                reason=Reason.TICKET_MALFORMED,
+            )
     if ENCRYPTION_FILE in files:
         require_encryption(files[ENCRYPTION_FILE])
 
@@ -73,8 +94,8 @@ def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = No
     """Write the files that the API server's arguments name; return whether anything changed.
 
     Without ``pods``, an existing admission file stays (a ticket wrote it), otherwise the default is written.
-    Authenticators of the site stay. If there is no API server yet, the admission file is recorded as loaded, because
-    the API server will start with it (`has_loaded`).
+    Authenticators of the site stay. If there is no API server yet, the admission file and that of the audit webhook are
+    recorded as loaded, because the API server will start with them (`has_loaded`).
     """
     admission, authentication = admission_path(paths), authentication_path(paths)
     kept = {str(admission): read_bytes(admission, limit=MAX_FILE_BYTES)} if pods is None and admission.exists() else {}
@@ -87,19 +108,20 @@ def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = No
         make_directory(path.parent, mode=0o755)
         changed.append(write_atomic(path, content, mode=_PUBLIC))
     if not (paths.kubernetes / "manifests/kube-apiserver.yaml").exists():
-        record_loaded(paths, files[str(admission)])
+        record_loaded(paths.admission_taken, files[str(admission)])
+        if (webhook := audit_webhook_path(paths)).exists():
+            record_loaded(paths.audit_webhook_taken, read_bytes(webhook, limit=MAX_FILE_BYTES))
     return any(changed)
 
 
-def record_loaded(paths: KubernetesPaths, content: bytes) -> None:
-    """Record the admission file with which the API server of this machine starts."""
-    make_directory(paths.state, mode=0o700)
-    write_atomic(paths.admission_taken, hashlib.sha256(content).hexdigest().encode())
+def record_loaded(record: Path, content: bytes) -> None:
+    """Record the content of a file with which the API server of this machine starts."""
+    make_directory(record.parent, mode=0o700)
+    write_atomic(record, hashlib.sha256(content).hexdigest().encode())
 
 
-def has_loaded(paths: KubernetesPaths, content: bytes) -> bool:
-    """Return whether ``content`` is the admission file with which the API server started."""
-    record, place = paths.admission_taken, admission_path(paths)
+def has_loaded(record: Path, place: Path, content: bytes) -> bool:
+    """Return whether the file ``place`` has this content, and had it when the API server started."""
     wanted = hashlib.sha256(content).hexdigest().encode()
     return (
         record.exists()

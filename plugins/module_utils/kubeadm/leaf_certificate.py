@@ -41,7 +41,7 @@ class Leaf:
 
 
 def parse_leaf(certificate: Certificate, pem: bytes, authority: bytes) -> Leaf:
-    """Parse the first certificate of ``pem`` and the PEM of its CA; raises `ValueError`."""
+    """Parse the first certificate of ``pem`` and the PEM of its CA; raises one of `unreadable`."""
     leaf = x509.load_pem_x509_certificate(pem)
     issuer = x509.load_pem_x509_certificate(authority)
     return Leaf(

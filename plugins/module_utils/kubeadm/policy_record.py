@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.documents import load_document
 from ..errors import AttestedError, PolicyError
-from ..keyservice.policy_client import PolicyClient, RecordState
+from ..keyservice.client import PolicyClient, RecordState
+from ..policy.cluster import applied_sha256
 from ..reasons import Reason
 from ..result import Result
 from .kubectl import Kubectl
@@ -99,6 +100,7 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, Any]:
         "ek_alias": identity["spec"].get("ekAliasSha256", ""),
         "role": identity["spec"].get("role", "worker"),
         "admission": identity["spec"]["admission"],
+        "applied": applied_sha256(identity),
         "phase": identity.get("status", {}).get("phase", ""),
         "disk_id": identity.get("status", {}).get("diskId", ""),
         "profile": last.get("profile", ""),

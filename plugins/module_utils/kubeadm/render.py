@@ -11,14 +11,24 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from .pod_security import BY_DEFAULT, PLUGINS, admission_configuration
-from .spec import API_PORT, ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
+from .spec import (
+    API_PORT,
+    BY_DEFAULT,
+    PLUGINS,
+    ClusterSpec,
+    KubernetesPaths,
+    NodeSpec,
+    admission_configuration,
+    require_valid,
+    require_valid_node,
+    split_endpoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from .pod_security import PodSecurity
+    from .spec import PodSecurity
 
 
 # The audit policy of the API server: the first rule that matches a request decides. Pure.
@@ -104,6 +114,9 @@ SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
 _PLUGINS, _CONFIGURATION = "enable-admission-plugins", "admission-control-config-file"
 _CGROUP_V1_CHECK = "SystemVerification"
 _AUDIT_LOG = "/var/log/kubernetes/audit"
+
+AUDIT_WEBHOOK_ARGUMENT = "audit-webhook-config-file"
+"""The API server's argument that names the file of `audit_webhook_path`."""
 
 ENCRYPTION_ARGUMENT = "encryption-provider-config"
 """The API server's argument that names the file of `encryption.py`."""
@@ -220,6 +233,11 @@ def authentication_path(paths: KubernetesPaths) -> Path:
     return paths.kubernetes / "attested/authentication.yaml"
 
 
+def audit_webhook_path(paths: KubernetesPaths) -> Path:
+    """Return the path of the kubeconfig of the site's audit webhook; it exists only if the site has one."""
+    return paths.kubernetes / "attested/audit-webhook.yaml"
+
+
 def encryption_path(paths: KubernetesPaths) -> Path:
     """Return the path of the encryption file. Unlike `api_server_files` it is secret, and made once."""
     return paths.kubernetes / "attested/encryption.yaml"
@@ -278,7 +296,7 @@ def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) ->
     directory = str(paths.kubernetes / "attested")
     host, _port = split_endpoint(cluster.api_endpoint)
     return {
-        "certSANs": sorted({"127.0.0.1", "localhost", host, node.node_ip, *cluster.extra_sans}),
+        "certSANs": sorted({"127.0.0.1", "localhost", host, *node.addresses, *cluster.extra_sans}),
         "extraArgs": _arguments({**api_server_arguments(paths), **_kubelet_verification(cluster, paths)}),
         "extraVolumes": [
             _volume("attested", directory, read_only=True, path_type="Directory"),
@@ -327,7 +345,7 @@ def _registration(node: NodeSpec) -> dict[str, Any]:
         "criSocket": node.cri_socket,
         "imagePullPolicy": "IfNotPresent",
         "ignorePreflightErrors": list(ignored_checks(node)),
-        "kubeletExtraArgs": _arguments({"node-ip": node.node_ip}),
+        "kubeletExtraArgs": _arguments({"node-ip": ",".join(node.addresses)}),
     }
 
 

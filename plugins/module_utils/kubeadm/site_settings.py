@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Arguments and authenticators that a site adds to the components of its control planes. Pure.
+"""Arguments, authenticators and the audit webhook that a site adds to the components of its control planes. Pure.
 
 A site may add all arguments except those that protect keys, nodes and admission. Arguments that kubeadm or this
 collection sets are refused too, so that an argument that the site drops can be removed without a replacement.
@@ -9,6 +9,7 @@ collection sets are refused too, so that an argument that the site drops can be 
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,15 @@ from ..core.documents import load_documents
 from ..errors import SiteError
 from ..reasons import Reason
 from .certificate_table import API_SERVER
-from .pod_security import PLUGINS
-from .render import authentication_configuration, documents
+from .render import AUDIT_WEBHOOK_ARGUMENT, authentication_configuration, documents
+from .spec import PLUGINS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 ETCD, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-controller-manager", "kube-scheduler"
 ARGUMENTS, AUTHENTICATORS = "attested_control_plane_arguments", "attested_authenticators"
+AUDIT_WEBHOOK = "attested_audit_webhook"
 
 _SECTIONS = {
     ETCD: ("etcd", "local"),
@@ -75,6 +77,7 @@ _RULED: dict[str, tuple[tuple[str, str], ...]] = {
         (r"anonymous-auth|token-auth-file|enable-bootstrap-token-auth|permit-.*", _WHO),
         (r"admission-control-.*|disable-admission-plugins", "use attested_pod_security; " + _GUARDS),
         (r"audit-policy-file|audit-log-path|allow-privileged", _OURS),
+        (AUDIT_WEBHOOK_ARGUMENT, f"use {AUDIT_WEBHOOK}"),
     ),
     CONTROLLER_MANAGER: (
         *_SERVING,
@@ -104,6 +107,9 @@ _HELD_GATES = frozenset(
 _RESERVED = ("system:", "attested:", "kubeadm:")
 _JWT_FIELDS = frozenset({"issuer", "claimValidationRules", "claimMappings", "userValidationRules"})
 _MAX_AUTHENTICATORS = 64
+_AUDIT = "audit"
+_WEBHOOK = re.compile(r"https://[^\s/@?#]+(/[^\s#]*)?")
+_PEM = re.compile(r"\s*(-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*){1,16}", re.ASCII)
 
 
 def parse_arguments(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -228,6 +234,46 @@ def is_authentication_file(content: bytes) -> bool:
         (document,) = load_documents(content)
         return authentication_file([_without_rules(one) for one in document.get("jwt", ())]) == content
     except (ValueError, AttributeError, TypeError, SiteError):
+        return False
+
+
+def audit_webhook_file(given: Mapping[str, Any]) -> bytes:
+    """Return the kubeconfig by which the API server sends audit events to a site's webhook; empty without a webhook.
+
+    ``given``: ``url``, and ``certificate_authority`` (PEM) unless the system's CAs signed the webhook's certificate.
+    Raises CONFIG_INVALID. Source: https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/#webhook-backend
+    """
+    if not given:
+        return b""
+    url, authority = given.get("url"), given.get("certificate_authority", "")
+    if unknown := sorted(set(map(str, given)) - {"url", "certificate_authority"}):
+        raise _invalid(f"expected url and certificate_authority in {AUDIT_WEBHOOK}, got {', '.join(unknown)[:200]}")
+    if not isinstance(url, str) or not _WEBHOOK.fullmatch(url):
+        raise _invalid(f"expected a url that begins with https:// and has no user in {AUDIT_WEBHOOK}")
+    if authority and (not isinstance(authority, str) or not _PEM.fullmatch(authority)):
+        raise _invalid(f"expected the text of certificates in PEM as certificate_authority in {AUDIT_WEBHOOK}")
+    trusted = {"certificate-authority-data": base64.b64encode(authority.encode()).decode()} if authority else {}
+    return documents(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": _AUDIT, "cluster": {"server": url, **trusted}}],
+            "users": [{"name": _AUDIT, "user": {}}],
+            "contexts": [{"name": _AUDIT, "context": {"cluster": _AUDIT, "user": _AUDIT}}],
+            "current-context": _AUDIT,
+        }
+    )
+
+
+def is_audit_webhook_file(content: bytes) -> bool:
+    """Return whether `audit_webhook_file` made ``content`` for a webhook."""
+    try:
+        (document,) = load_documents(content)
+        cluster = document["clusters"][0]["cluster"]
+        data = cluster.get("certificate-authority-data")
+        authority = {"certificate_authority": base64.b64decode(data).decode()} if data else {}
+        return audit_webhook_file({"url": cluster["server"], **authority}) == content
+    except (ValueError, AttributeError, TypeError, LookupError, SiteError):
         return False
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "node-boot": ("node.node_boot", "make a node of this machine from the site's signed repository"),
     "reattest": ("node.reattest", "push fresh evidence of this node to its cluster"),
     "renew": ("node.renew", "renew the kubelet's certificate with fresh evidence, when it is time"),
-    "renew-control-plane": ("node.renew_control_plane", "renew the certificates of this control plane that are due"),
+    "renew-control-plane": ("node.control_plane_renewal", "renew the certificates of this control plane that are due"),
     "unlock": ("keyservice.unlock", "open the keys of this control plane, then lock the machine to its cluster"),
     "witness": ("node.witness_service", "issue evidence of this machine with its TPM over a unix socket"),
 }

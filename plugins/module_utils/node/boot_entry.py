@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import AttestedError, PolicyError, SystemFault
-from ..evidence.eventlog.describe import SHA256, X509, described_keys, signature_lists
+from ..evidence.eventlog.kinds import SHA256, X509, described_keys, signature_lists
 from ..evidence.image.next_boot import NextBoot, digest_of, find_next_boots
 from ..evidence.image.pe import MAX_IMAGE_BYTES, parse_program, read_image, signature_of
 from ..policy.assertions import boot_options

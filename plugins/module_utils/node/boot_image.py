@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._deps import require
-from .._deps.crypto import serialization, x509
+from .._deps.crypto import serialization, unreadable, x509
 from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import PolicyError, SiteError
@@ -262,7 +262,7 @@ def require_key_of(key: bytes, certificate: Path, *, named: str) -> None:
     try:
         private: Any = serialization.load_pem_private_key(key, password=None)
         public: Any = x509.load_pem_x509_certificate(read_bytes(certificate, limit=_SMALL)).public_key()
-    except (TypeError, ValueError) as error:
+    except unreadable() as error:
         raise SiteError(
             f"expected a PEM key without a password in {named} and a certificate in {certificate}, got something else",
             reason=Reason.BOOT_KEY_MISMATCH,

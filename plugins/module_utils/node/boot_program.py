@@ -28,8 +28,7 @@ from ..core.runtime import Notifier, load_config, wait_for_stop
 from ..disk.paths import StatePaths
 from ..disk.state_disk import wipe_progress
 from ..errors import AttestedError, SystemFault
-from ..keyservice.audit_log import AuditPlace
-from ..keyservice.audit_trail import AuditTrail
+from ..keyservice.audit_log import AuditPlace, AuditTrail
 from ..keyservice.derive import DiskId
 from ..keyservice.wrap import KeyStore
 from ..kubeadm.operation import Machine
@@ -38,26 +37,21 @@ from ..policy.identity import Role
 from ..reasons import Reason
 from ..services.init_handler import Desk
 from ..services.machine_socket import INIT_SOCKET, init_service
-from ..services.recovery_contest import Contest
-from ..services.recovery_handler import RecoveryDesk
-from ..services.recovery_unlock import HelperTrial, Locked, Unlocking
+from ..services.recovery_handler import Contest, HelperTrial, Locked, RecoveryDesk, Unlocking
 from ..services.ticket_store import TicketStore
 from ..tpm.client import open_tpm
 from ..transport.pins import JoinCaPins
-from ..transport.unix_rpc_server import SocketServer
-from .boot_action import Membership, read_membership
-from .bootstrapper import PERSON_NEEDED, Bootstrapper, log_step
+from ..transport.unix_rpc import SocketServer
+from .bootstrapper import PERSON_NEEDED, Bootstrapper, Membership, log_step, read_membership
 from .claim import ClaimFile, Race
 from .client import JoinTickets, MachineLock, lock_paths, make_parts
 from .config import DEFAULT_PATH, load_node_config
-from .disk_setup import FoundingDisk, settle_founder
-from .init_machine import MachineFounder, PlaybookSettings, TpmKeeping
+from .init_machine import MachineFounder, TpmKeeping
 from .journal import NodeJournal
 from .member import MemberKeys
-from .playbook import RunnerPlaybooks, TaskLog
+from .playbook import MemberServices, PlaybookSettings, RunnerPlaybooks, TaskLog
 from .recovery import ContestedDisk, RecoveredNode, Recovery, SocketRecoveryListener
-from .services import MemberServices
-from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
+from .state_disk import MINIMUM_BYTES, DiskSettings, FoundingDisk, MachineDisk, settle_founder
 from .witness_service import attester_of, facts_of
 
 if TYPE_CHECKING:
@@ -86,13 +80,14 @@ class BootstrapperConfig:
 
     ``role`` is the requested role (the key service knows the registered one); ``serve_init``: an admin may make a
     cluster on this machine; ``init_user`` is the user of the init service; ``inventory`` is the inventory of the
-    playbooks. ``api_proxy``: as in `NodeSpec`.
+    playbooks. ``second_node_ip``, ``api_proxy``: as in `NodeSpec`.
     ``state_disk``, ``_erase``, ``_minimum_bytes``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a
     rebooted node with a disk asks for a ticket before an admin may also recover it. ``recovery_user`` is the user of
     the recovery service.
     """
 
     node_ip: str
+    second_node_ip: str = ""
     role: Role = Role.WORKER
     ignore_preflight_errors: tuple[str, ...] = ()
     allow_cgroup_v1: bool = False
@@ -223,6 +218,7 @@ class Boot:
         spec = NodeSpec(
             name=self.node.name,
             node_ip=self.config.node_ip,
+            second_node_ip=self.config.second_node_ip,
             ignore_preflight_errors=self.config.ignore_preflight_errors,
             allow_cgroup_v1=self.config.allow_cgroup_v1,
             api_proxy=self.config.api_proxy,

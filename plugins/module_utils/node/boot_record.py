@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import AttestedError
-from ..evidence.eventlog.describe import describe
+from ..evidence.eventlog.kinds import describe
 from ..evidence.eventlog.tcg import parse_firmware_log
 from ..policy.events import event_deviations
 from ..policy.profile import MeasuredEvent

@@ -18,10 +18,10 @@ from ..kubeadm.ca_files import (
     AuthorityFiles,
     PlaneRotation,
     observe_kubelet,
+    parse_successors,
     remove_serving_certificate,
     trust_as_kubelet,
 )
-from ..kubeadm.ca_keypairs import parse_successors
 from ..kubeadm.certificate_renewal import ControlPlaneRenewal
 from ..kubeadm.etcd_client import EtcdGateway
 from ..kubeadm.operation import Machine

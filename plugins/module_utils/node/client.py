@@ -19,8 +19,7 @@ from ..evidence.evidence import EventLogs
 from ..evidence.node_lock import NodeLock, NodeLockPaths
 from ..kubeadm.cluster_info import node_spec
 from ..kubeadm.credential import KubeletCredential
-from ..kubeadm.member import ControlPlaneMember, ReturningFounder
-from ..kubeadm.node import Worker
+from ..kubeadm.node import ControlPlaneMember, ReturningFounder, Worker
 from ..kubeadm.operation import Machine, is_control_plane
 from ..kubeadm.reset import Reset
 from ..kubeadm.spec import KubernetesPaths, NodeSpec
@@ -37,12 +36,11 @@ from ..tpm.keys import load_attestation_key, load_endorsement_key
 from ..transport.pins import JoinCaPins
 from .boot_record import BootRecord
 from .config import NodeConfig, load_node_config
-from .disk_setup import is_founded
 from .journal import NodeJournal, NodePhase
 from .member import MemberKeys
 from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
 from .retry import Backoff, ask_again
-from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
+from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk, is_founded
 from .wipe import DestroyedDisk, Wipe, known_disk_id
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The work of the module `control_plane_settings`: apply the site's settings to a running control plane.
 
-The settings are arguments of its components, authenticators of its API server, and admission of Pods and Services.
-A new cluster has the admission from its first start (`kubeadm/render.py`), a further control plane from its ticket.
+The settings are arguments of its components, authenticators and the audit webhook of its API server, and admission of
+Pods and Services. A new cluster has the admission from its first start (`kubeadm/render.py`). A further control plane
+has all but the arguments from its ticket.
 A component whose arguments change is restarted, one component after the other, on one control plane at a time.
 kubeadm's configuration is changed last, so that later control planes get only arguments that the components accepted.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,25 +24,33 @@ from ..core.files import make_directory, read_bytes, remove, write_atomic
 from ..errors import AttestedError, KubeadmError, SiteError
 from ..kubeadm.api_server import ApiServer
 from ..kubeadm.certificate_table import API_SERVER
+from ..kubeadm.cluster import write_patches
+from ..kubeadm.encryption import change_configuration, set_arguments
 from ..kubeadm.files import has_loaded, record_loaded
-from ..kubeadm.plane_encryption import change_configuration, set_arguments
-from ..kubeadm.pod_security import PodSecurity
-from ..kubeadm.render import admission_file, admission_path, authentication_path, plugin_arguments
+from ..kubeadm.render import (
+    AUDIT_WEBHOOK_ARGUMENT,
+    admission_file,
+    admission_path,
+    audit_webhook_path,
+    authentication_path,
+    plugin_arguments,
+)
 from ..kubeadm.site_settings import (
     AUTHENTICATORS,
     COMPONENTS,
     arrange_configuration,
+    audit_webhook_file,
     authentication_file,
     changes_of,
     parse_arguments,
 )
-from ..kubeadm.spec import require_pod_security
+from ..kubeadm.spec import PodSecurity, require_pod_security
 from ..reasons import Reason
 from ..result import Diff, Result
 from .control_plane_turns import running_plane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from ..core.host import Clock
@@ -210,25 +220,15 @@ class PlaneAdmission:
             self._turns.free()
 
     def _restart(self, wanted: PodSecurity) -> None:
-        place = admission_path(self._paths)
-        before = read_bytes(place, limit=_LIMIT) if place.exists() else None
-        content = admission_file(wanted)
-        make_directory(place.parent, mode=0o755)
-        write_atomic(place, content, mode=_MODE)
-        try:
-            self._pods.rearrange(API_SERVER, self._arguments(self._pods.arguments(API_SERVER)))
-        except AttestedError:
-            if before is None:
-                remove(place)
-            else:
-                write_atomic(place, before, mode=_MODE)
-            raise
-        record_loaded(self._paths, content)
+        content, arguments = admission_file(wanted), self._arguments(self._pods.arguments(API_SERVER))
+        with _changed_file(admission_path(self._paths), content):
+            self._pods.rearrange(API_SERVER, arguments)
+        record_loaded(self._paths.admission_taken, content)
 
     def _has(self, wanted: PodSecurity) -> bool:
-        present = self._pods.arguments(API_SERVER)
+        present, place = self._pods.arguments(API_SERVER), admission_path(self._paths)
         current = {name: present.get(name) for name in self._arguments(present)} == self._arguments(present)
-        return current and has_loaded(self._paths, admission_file(wanted))
+        return current and has_loaded(self._paths.admission_taken, place, admission_file(wanted))
 
     def _arguments(self, present: Mapping[str, str]) -> Mapping[str, str]:
         wanted = plugin_arguments(present, self._paths)
@@ -238,6 +238,62 @@ class PlaneAdmission:
                 reason=Reason.ADMISSION_FOREIGN,
             )
         return wanted
+
+
+class PlaneAuditWebhook:
+    """The webhook to which the API server of one control plane sends audit events."""
+
+    def __init__(self, paths: KubernetesPaths, pods: StaticPods, *, turns: Turns) -> None:
+        """Store the collaborators."""
+        self._paths = paths
+        self._pods = pods
+        self._turns = turns
+
+    def differs(self, wanted: bytes) -> tuple[str, ...]:
+        """Return the necessary change in one line; ``wanted`` is the webhook's file, empty for none."""
+        place = audit_webhook_path(self._paths)
+        present = self._pods.arguments(API_SERVER).get(AUDIT_WEBHOOK_ARGUMENT)
+        if wanted:
+            done = present == str(place) and has_loaded(self._paths.audit_webhook_taken, place, wanted)
+            return () if done else (f"kube-apiserver: {place}",)
+        return () if present is None and not place.exists() else (f"kube-apiserver: no {place}",)
+
+    def place(self, wanted: bytes) -> None:
+        """Apply or remove the webhook.
+
+        Raises CONTROL_PLANE_COMPONENT_UNHEALTHY, after which this machine has its earlier state. An interrupted run is
+        repeated, because only its end is recorded.
+        """
+        place = audit_webhook_path(self._paths)
+        arguments, without = ({AUDIT_WEBHOOK_ARGUMENT: str(place)}, ()) if wanted else ({}, (AUDIT_WEBHOOK_ARGUMENT,))
+        self._turns.take()
+        try:
+            with _changed_file(place, wanted):
+                self._pods.rearrange(API_SERVER, arguments, without=without)
+            write_patches(self._paths)
+            record_loaded(self._paths.audit_webhook_taken, wanted)
+        finally:
+            self._turns.free()
+
+
+@contextmanager
+def _changed_file(place: Path, content: bytes) -> Iterator[None]:
+    """Write a file, or remove it if ``content`` is empty; restore it if the block fails."""
+    before = read_bytes(place, limit=_LIMIT) if place.exists() else b""
+    _put(place, content)
+    try:
+        yield
+    except AttestedError:
+        _put(place, before)
+        raise
+
+
+def _put(place: Path, content: bytes) -> None:
+    if not content:
+        remove(place)
+        return
+    make_directory(place.parent, mode=0o755)
+    write_atomic(place, content, mode=_MODE)
 
 
 def _failures(metrics: str) -> float:
@@ -256,6 +312,7 @@ def _record(path: Path) -> dict[str, list[str]]:
 def run_control_plane_settings(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Execute the module `control_plane_settings`; also raises OPTION_INVALID."""
     given, authenticators, level = params["arguments"], params["authenticators"], params["pod_security"]
+    webhook = None if params["audit_webhook"] is None else audit_webhook_file(params["audit_webhook"])
     arguments = None if given is None else parse_arguments(given)
     authentication = None if authenticators is None else authentication_file(authenticators)
     pods = None if level is None else PodSecurity(level=level, exempt=tuple(params["exempt_namespaces"]))
@@ -267,10 +324,14 @@ def run_control_plane_settings(params: Mapping[str, Any], check_mode: bool) -> R
         enforced = () if pods is None else admission.differs(pods)
         if pods is not None and enforced and not check_mode:
             admission.place(pods)
+        audit = PlaneAuditWebhook(paths, here.pods, turns=here.turns)
+        audited = () if webhook is None else audit.differs(webhook)
+        if webhook is not None and audited and not check_mode:
+            audit.place(webhook)
         metrics = ApiServer(paths, here.kubectl, clock=clock).metrics
         plane = PlaneSettings(paths, here.pods, here.kubectl, turns=here.turns, metrics=metrics, clock=clock)
         todo = plane.differs(arguments, authentication)
         if todo and not check_mode:
             plane.place(arguments, authentication)
-    lines = [*enforced, *todo]
+    lines = [*enforced, *audited, *todo]
     return Result(changed=bool(lines), diff=Diff(before="", after="".join(f"{line}\n" for line in lines)))

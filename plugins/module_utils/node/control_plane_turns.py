@@ -18,8 +18,7 @@ from ..core.files import make_directory, read_bytes, write_atomic
 from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
 from ..keyservice.join_lease import JoinTurns
-from ..keyservice.kube_api import ApiGateway
-from ..keyservice.kube_http import CredentialFiles
+from ..keyservice.kube_api import ApiGateway, CredentialFiles
 from ..kubeadm.credential import embedded_credential
 from ..kubeadm.kubectl import Kubectl
 from ..kubeadm.operation import Machine
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from ..keyservice.join_lease import TurnApi
-    from ..keyservice.kube_http import Credential
+    from ..keyservice.kube_api import Credential
 
 TAKE_SECONDS = 300.0
 FREE_SECONDS = 60.0

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.host import SystemClock, SystemRandom
 from ..kubeadm.api_server import ApiServer
+from ..kubeadm.encryption import PlaneEncryption, parse_keys, rewrite, survey
 from ..kubeadm.etcd_client import EtcdGateway
 from ..kubeadm.kubectl import Kubectl
-from ..kubeadm.plane_encryption import PlaneEncryption, parse_keys
 from ..kubeadm.spec import KubernetesPaths
-from ..kubeadm.stored import rewrite, survey
 from ..result import Diff, Result
 from ..rotation.encryption_key import RotationPhase
 from ..rotation.values import show_keys

@@ -23,7 +23,7 @@ from ..core.host import SystemClock
 from ..errors import ApiError, AttestedError, EtcdError, SystemFault
 from ..keyservice.backups import BACKUPS
 from ..keyservice.master import SecretBytes
-from ..kubeadm.ca_keypairs import split
+from ..kubeadm.ca_files import split
 from ..kubeadm.certificate_table import API_SERVER, AUTHORITIES, ETCD
 from ..kubeadm.etcd_client import LOCAL
 from ..kubeadm.etcd_tools import BUMP, EtcdTools, Member, clear, empty

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._deps.crypto import unreadable
 from ..core.command import SystemRunner
 from ..core.documents import load_document
 from ..core.files import read_bytes, remove, write_atomic
@@ -120,7 +121,7 @@ class NodeFigures:
             return part()
         except AttestedError as error:
             self.unreadable[name] = error
-        except ValueError:
+        except unreadable():
             self.unreadable[name] = SystemFault(f"expected the {name} of this node", reason=Reason.FILE_UNUSABLE)
         return ()
 

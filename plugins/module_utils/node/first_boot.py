@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..bundle.download import Downloader, SystemWeb, Upstream
 from ..bundle.manifest import MANIFEST_NAME, NodeRole
-from ..bundle.plan import select, select_wheels
+from ..bundle.releases import select, select_wheels
 from ..bundle.store import open_bundle, this_architecture
 from ..core.files import make_directory, write_atomic
 from ..core.host import SystemClock, SystemRandom
@@ -54,11 +54,13 @@ class FirstBootConfig:
 
     ``bundle_url``: the base URL of the bundle's files, ``bundle_sha256`` (hex): the hash of its manifest.
     ``control_plane``: the address of a control plane; the route to it determines the address of this machine.
+    ``second_control_plane``: likewise in the other address family, empty without one.
     """
 
     bundle_url: str
     bundle_sha256: str
     control_plane: str
+    second_control_plane: str = ""
 
 
 def address_toward(peer: str) -> str:
@@ -131,6 +133,8 @@ class FirstBoot:
         machine = self.site / "machine.json"
         address = self.address(config.control_plane)
         here = {"ansible_host": address, "attested_node_ip": address}
+        if config.second_control_plane:
+            here["attested_second_node_ip"] = self.address(config.second_control_plane)
         member: dict[str, Any] = {"hosts": {name: {}}}
         groups = {"nodes": member, "workers": member}
         write_atomic(machine, json.dumps({"all": {"hosts": {name: here}, "children": groups}}).encode())

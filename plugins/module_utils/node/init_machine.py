@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,8 +16,8 @@ from ..errors import AttestedError, KeyServiceError, SystemFault
 from ..evidence.eventlog.nodelock import DEFAULT_REGISTER
 from ..keyservice.wrap import RestSealer
 from ..reasons import Reason
+from ..services.init_admin import BroughtPolicy
 from ..services.init_messages import Success
-from ..services.init_policy import BroughtPolicy
 from .claim import Claim, Contender
 from .playbook import PlaybookOrder
 
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 
     from ..keyservice.key_bundle import KeyBundle
     from ..keyservice.wrap import KeyStore
-    from ..services.init_job import JobReporter
+    from ..services.init_handler import JobReporter
     from ..services.init_messages import InitOrder
     from ..tpm.client import Tpm
     from .claim import Race, Turn
-    from .disk_setup import FoundersDisk
-    from .playbook import Playbooks
+    from .playbook import Playbooks, PlaybookSettings
+    from .state_disk import FoundersDisk
 
 STAGE = "Take the machine for its cluster"
 
@@ -50,16 +49,6 @@ class Keeping(Protocol):
 
     def files(self) -> tuple[Path, ...]:
         """Return the paths of the keys, at rest and opened."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaybookSettings:
-    """A playbook with its inventory, the name of this node, and a directory for temporary files."""
-
-    playbook: Path
-    inventory: Path
-    node_name: str
-    directory: Path = Path("/run/attested")
 
 
 class MachineFounder:

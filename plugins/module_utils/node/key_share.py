@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ..core.documents import load_json
 from ..core.host import SystemClock
 from ..errors import SystemFault
-from ..kubeadm.ca_files import AuthorityFiles
-from ..kubeadm.ca_keypairs import render_successors
-from ..kubeadm.plane_encryption import render_keys
+from ..kubeadm.ca_files import AuthorityFiles, render_successors
+from ..kubeadm.encryption import render_keys
 from ..kubeadm.spec import KubernetesPaths
 from ..reasons import Reason
 from ..result import Result

@@ -17,16 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.runner import ansible_runner
-from ..core.files import make_directory, require_tmpfs
+from ..core.files import make_directory, require_tmpfs, write_atomic
 from ..errors import SystemFault
+from ..kubeadm.operation import MEMBER_OPERATION
 from ..reasons import Reason
+from .journal import NodePhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ..core.logs import Log
+    from ..kubeadm.operation import Machine
+    from .journal import NodeJournal
 
     StepCallback = Callable[[str, float], None]
+
 
 DIRECTORY = Path("/run/attested/playbooks")
 
@@ -43,7 +48,7 @@ _UNREPORTED = frozenset({"validate_argument_spec", "ansible.builtin.validate_arg
 
 
 class Listener(Protocol):
-    """Receives the progress of a run (`services.init_job`)."""
+    """Receives the progress of a run (`services.init_handler`)."""
 
     def step(self, stage: str, task: str) -> None:
         """Receive the start of a task."""
@@ -65,6 +70,16 @@ class TaskLog:
 
     def line(self, text: str) -> None:
         """Drop a line of output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookSettings:
+    """A playbook with its inventory, the name of this node, and a directory for temporary files."""
+
+    playbook: Path
+    inventory: Path
+    node_name: str
+    directory: Path = Path("/run/attested")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,3 +228,77 @@ def _failure(result: Mapping[str, Any], how: str) -> SystemFault:
     message = str(result.get("msg") or f"expected the playbook to succeed, it ended as {how}")
     hint = str(result["hint"]) if result.get("hint") else None
     return SystemFault(message, reason=known, hint=hint)
+
+
+# Installs key and join service on a machine that has joined as a control plane, by a playbook on that machine.
+
+MARKER = Path("/var/lib/attested/services")
+"""Exists once the playbook has succeeded; a reset of the node removes it."""
+
+
+UNITS = ("attested-unlock.service", "attested-key-service.service", "attested-join-service.service")
+"""The units that wait for the keys at the boot of a control plane, in the order of their start."""
+
+
+class Services(Protocol):
+    """The services that a control plane runs for other machines."""
+
+    def missing(self) -> bool:
+        """Return whether this machine should run the services and does not yet."""
+
+    def install(self) -> None:
+        """Install the services; raises the reason of the playbook."""
+
+    def resume(self) -> None:
+        """Start the units that systemd skipped at the boot because the state disk was closed."""
+
+
+class MemberServices:
+    """The services of a further control plane; a repetition after a kill or a failure completes them."""
+
+    def __init__(
+        self,
+        settings: PlaybookSettings,
+        *,
+        machine: Machine,
+        journal: NodeJournal,
+        playbooks: Playbooks,
+        listener: Listener,
+        marker: Path = MARKER,
+        units: Path = Path("/etc/systemd/system"),
+    ) -> None:
+        """Run the playbook of ``settings`` on ``machine``; ``listener`` receives its tasks.
+
+        ``units`` is the directory of the services' units.
+        """
+        self._settings = settings
+        self._machine = machine
+        self._journal = journal
+        self._playbooks = playbooks
+        self._listener = listener
+        self._marker = marker
+        self._units = units
+
+    def missing(self) -> bool:
+        """Return whether this machine joined as a control plane and lacks the services.
+
+        A founder has the services from its init.
+        """
+        progress = self._machine.journal.load()
+        member = progress is not None and progress.operation == MEMBER_OPERATION
+        return member and self._journal.load().phase is NodePhase.JOINED and not self._marker.exists()
+
+    def install(self) -> None:
+        """Run the playbook; raises PLAYBOOK_FAILED or the reason of the module that failed, and FILE_UNUSABLE."""
+        variables = {"attested_node_name": self._settings.node_name}
+        self._playbooks.run(
+            PlaybookOrder(playbook=self._settings.playbook, inventory=self._settings.inventory, variables=variables),
+            self._listener,
+        )
+        write_atomic(self._marker, b"")
+
+    def resume(self) -> None:
+        """Start the installed units; systemd restarts a unit that fails."""
+        installed = [unit for unit in UNITS if (self._units / unit).exists()]
+        if installed:
+            self._machine.runner.run(["systemctl", "start", "--no-block", *installed], check=False)

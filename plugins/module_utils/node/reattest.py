@@ -19,17 +19,15 @@ from ..services.ticket_store import TicketStore
 from ..tpm.client import open_tpm
 from ..transport.pins import JoinCaPins
 from .config import DEFAULT_PATH, load_node_config
-from .push_record import PushRecord
 from .retry import Backoff, ask_again
 from .run_record import REATTEST, RunRecord
 from .witness import read_event_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from ..core.host import Clock
     from .config import NodeConfig
 
 _WAIT_SECONDS = 120
@@ -49,26 +47,6 @@ def push(path: str | Path) -> tuple[str, datetime]:
         clock=clock,
     )
     return push_evidence(_join_config(config), machine)
-
-
-def push_and_keep(
-    push_once: Callable[[], tuple[str, datetime]],
-    record: PushRecord,
-    *,
-    pause: Callable[[AttestedError], float | None],
-    clock: Clock,
-) -> tuple[str, datetime]:
-    """Push until evidence is accepted or the time is over; ``record`` gets the result.
-
-    Raises the last error.
-    """
-    try:
-        answered = ask_again(push_once, pause=pause, clock=clock, wait_seconds=_WAIT_SECONDS)
-    except AttestedError as error:
-        record.failed(error)
-        raise
-    record.good()
-    return answered
 
 
 def _join_config(config: NodeConfig) -> JoinConfig:
@@ -92,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     clock = SystemClock()
     try:
         with RunRecord(REATTEST, clock=clock).kept():
-            endpoint, due = push_and_keep(
-                lambda: push(options.config), PushRecord(clock=clock), pause=backoff.pause, clock=clock
+            endpoint, due = ask_again(
+                lambda: push(options.config), pause=backoff.pause, clock=clock, wait_seconds=_WAIT_SECONDS
             )
     except AttestedError as error:
         sys.stderr.write(f"attested-agent reattest: {error}\n")

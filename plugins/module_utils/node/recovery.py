@@ -24,8 +24,8 @@ from ..core.command import SystemRunner
 from ..errors import AttestedError
 from ..reasons import Reason
 from ..services.machine_socket import RECOVERY_SOCKET, recovery_service
-from ..services.recovery_contest import Contender, Contest
-from ..transport.unix_rpc_server import SocketServer
+from ..services.recovery_handler import Contender, Contest
+from ..transport.unix_rpc import SocketServer
 
 if TYPE_CHECKING:
     import pwd

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """When a command of a timer succeeded last, and why it has failed since; on tmpfs, until the next boot.
 
-No decision depends on it: `attested-agent figures` exports it, and alerts use its age (docs/adr/0079).
+No decision depends on it: `attested-agent figures` exports it, alerts use its age (docs/adr/0079), and the status of
+the node calls for a person if the cluster refused the node's evidence.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ COMMANDS = (BACKUP, DISK_HEALTH, REATTEST, RENEW, RENEW_CONTROL_PLANE)
 """The commands of `attested-agent` whose last success is recorded."""
 
 _VERSION = 1
-_LIMIT = 1 << 12
+_LIMIT = 1 << 14
+_MAX_MESSAGE = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The last success in this boot, and the failure since then; None if there was none."""
+    """The last success in this boot, and the failure since then with its error; None if there was none."""
 
     good_at: datetime | None = None
     failed_at: datetime | None = None
     reason: str = ""
+    message: str = ""
 
 
 class RunRecord:
@@ -60,7 +63,8 @@ class RunRecord:
         try:
             yield
         except AttestedError as error:
-            self._write(replace(self.load(), failed_at=self._clock.now(), reason=error.code))
+            message = error.message[:_MAX_MESSAGE]
+            self._write(replace(self.load(), failed_at=self._clock.now(), reason=error.code, message=message))
             raise
         self._write(Run(good_at=self._clock.now()))
 
@@ -71,7 +75,8 @@ class RunRecord:
             if found["version"] != _VERSION:
                 return Run()
             good_at, failed_at = _moment(found["good_at"]), _moment(found["failed_at"])
-            return Run(good_at=good_at, failed_at=failed_at, reason=str(found["reason"]))
+            reason, message = str(found["reason"]), str(found.get("message", ""))
+            return Run(good_at=good_at, failed_at=failed_at, reason=reason, message=message)
         except (SystemFault, ValueError, KeyError, TypeError):
             return Run()
 
@@ -81,6 +86,7 @@ class RunRecord:
             "good_at": _stamp(run.good_at),
             "failed_at": _stamp(run.failed_at),
             "reason": run.reason,
+            "message": run.message,
         }
         with suppress(SystemFault):
             write_atomic(self._path, json.dumps(body).encode() + b"\n")

@@ -19,8 +19,8 @@ from ..reasons import Reason
 from .disk_record import PATH as DISK_PATH
 from .disk_record import DiskRecord
 from .journal import NodeJournal, NodePhase
-from .push_record import PATH, PushRecord
 from .renewal_record import CONTROL_PLANE_DIRECTORY, DIRECTORY, RenewalRecord
+from .run_record import REATTEST, RunRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -184,10 +184,10 @@ def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
     """Return the state with the reason if the cluster refused pushed evidence; the node continues to run."""
     if state.phase is not NodePhase.JOINED or state.reason is not None:
         return state
-    pushed = PushRecord(machine.paths.lock_marker.with_name(PATH.name), clock=machine.clock).load()
-    if pushed is None or not pushed.is_refused:
+    pushed = RunRecord(REATTEST, machine.paths.lock_marker.parent, clock=machine.clock).load()
+    if pushed.failed_at is None or pushed.reason != Reason.EVIDENCE_REFUSED.name:
         return state
-    return replace(state, reason=pushed.reason, message=f"at {_stamp(pushed.at)}: {pushed.message}")
+    return replace(state, reason=pushed.reason, message=f"at {_stamp(pushed.failed_at)}: {pushed.message}")
 
 
 def _with_disk(state: NodeState, machine: Machine) -> NodeState:

@@ -22,7 +22,7 @@ from ..core.command import SystemRunner
 from ..core.documents import load_documents
 from ..core.files import read_bytes
 from ..core.host import SystemClock
-from ..core.redaction import HIDDEN, hide
+from ..core.logs import HIDDEN, hide
 from ..errors import AttestedError
 from ..keyservice.key_bundle import KeyBundle, KeyPaths
 from ..kubeadm.kubectl import Kubectl
@@ -33,8 +33,8 @@ from ..tpm.client import open_tpm
 from ..tpm.constants import PCR_COUNT
 from .journal import NodeJournal
 from .status import read_status
+from .support_bundle import LeftOut, Material, Piece, render_material
 from .support_catalogue import CommandSource, FileSource, Keep, ListingSource, ObjectSource, node_sources
-from .support_material import LeftOut, Material, Piece, render_material
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

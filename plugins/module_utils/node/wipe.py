@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ..errors import SystemFault
 from ..keyservice.initial_disk import FounderDisk
 from ..reasons import Reason
+from .playbook import UNITS
 from .run_record import COMMANDS, file_name
-from .services import UNITS
 from .state_disk import MachineDisk
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ LEFT = tuple(
         "run/attested/joined",
         "run/attested/key-service",
         *(f"run/attested/{file_name(command)}" for command in COMMANDS),
-        "run/attested/pushed.json",
         "run/attested/renewal",
         "run/attested/tickets",
         "var/lib/attested/accepted-boot.json",

@@ -28,7 +28,7 @@ from ..services.machine_socket import WITNESS_SOCKET, witness_service
 from ..services.witness import Facts, Witness
 from ..tpm.client import open_tpm
 from ..tpm.keys import load_attestation_key, load_endorsement_key
-from ..transport.unix_rpc_server import SocketServer
+from ..transport.unix_rpc import SocketServer
 from .config import DEFAULT_PATH, load_node_config
 from .witness import read_event_logs
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .identity import NodeIdentity, Role
-from .manifest import API_VERSION, render_identity, render_profile
+from .manifest import API_VERSION, REVOKED_LABEL, render_identity, render_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,6 +70,14 @@ class ClusterPolicy:
     revoked: tuple[str, ...] = ()
     exceptions: tuple[PolicyException, ...] = ()
     reinstated: tuple[str, ...] = ()
+    content_sha256: str = field(init=False, repr=False, compare=False)
+    """The digest (hex) that distinguishes two policies of one generation."""
+    _named: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Make the digest and the set of profiles once: each ticket needs them several times."""
+        object.__setattr__(self, "content_sha256", hashlib.sha256(canonical(self.content())).hexdigest())
+        object.__setattr__(self, "_named", frozenset((one.name, one.sha256) for one in self.profiles))
 
     def content(self) -> dict[str, Any]:
         """Return all fields of the manifest except the generation; ``reinstated`` only if it is not empty."""
@@ -94,14 +102,9 @@ class ClusterPolicy:
         """Return the bytes that are signed: JSON in ASCII, keys sorted, no white space."""
         return canonical({"generation": self.generation, **self.content()})
 
-    @property
-    def content_sha256(self) -> str:
-        """The digest (hex) that distinguishes two policies of one generation."""
-        return hashlib.sha256(canonical(self.content())).hexdigest()
-
     def names_profile(self, profile: MeasurementProfile) -> bool:
         """Return whether exactly this profile is active."""
-        return NamedDigest(profile.name, profile_sha256(profile)) in self.profiles
+        return (profile.name, profile_sha256(profile)) in self._named
 
     def names_control_plane(self, identity: NodeIdentity) -> bool:
         """Return whether exactly this identity may be a control plane."""
@@ -165,6 +168,13 @@ def identity_sha256(identity: NodeIdentity) -> str:
     document = render_identity(identity)
     spec = {name: value for name, value in document["spec"].items() if name != "admission"}
     return _digest({**document, "spec": spec})
+
+
+def applied_sha256(document: Mapping[str, Any]) -> str:
+    """Return the digest (hex) of what a site applies to an identity: its spec, and the label of a revoked one."""
+    labels = document.get("metadata", {}).get("labels") or {}
+    content = {"revoked": labels.get(REVOKED_LABEL, ""), "spec": document["spec"]}
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:

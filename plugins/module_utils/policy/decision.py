@@ -143,23 +143,35 @@ def decide(
             f"expected a profile with values for at least one register, got {empty}", reason=Reason.POLICY_EMPTY
         )
     proven = facts or BootFacts()
-    compared = [_compared(profile, pcrs, proven, now) for profile in usable]
-    counting = [one for one in compared if one.profile.counts_for(applicant)]
-    best = min(counting, key=lambda one: one.distance, default=None)
+    for profile in usable:
+        if profile.counts_for(applicant) and _accepts(profile, pcrs, proven, now):
+            return Verdict(profile=profile.name, posture=_reached(profile, proven), labels=_labels(profile, pcrs))
+    raise _refusal([_compared(profile, pcrs, proven, now) for profile in usable], tuple(events), applicant)
+
+
+def _accepts(profile: MeasurementProfile, pcrs: Mapping[int, bytes], facts: BootFacts, now: datetime | None) -> bool:
+    """Return whether nothing deviates, without a list of deviations: one ticket asks this of each profile in force."""
+    held = all(_is_allowed(pcrs.get(pcr), allowed) for pcr, allowed in profile.registers.items())
+    return held and not _expired(profile, now) and not _failed(profile, facts)
+
+
+def _refusal(
+    compared: Sequence[_Comparison], events: tuple[MeasuredEvent, ...], applicant: Applicant | None
+) -> PolicyError:
+    """Return why no profile of ``compared`` accepts the boot."""
     others = [one.profile for one in compared if not any(one.distance)]
-    if best is None or (others and any(best.distance)):
-        raise _not_for(applicant, others or usable)
-    if any(best.distance):
-        deviating = {deviation.pcr for deviation in best.registers}
-        raise MeasurementMismatch(
-            nearest=best.profile.name,
-            registers=best.registers,
-            events=event_deviations(best.profile.reference_events, tuple(events), deviating),
-            assertions=best.assertions,
-            expired=best.expired,
-        )
-    nearest = best.profile
-    return Verdict(profile=nearest.name, posture=_reached(nearest, proven), labels=_labels(nearest, pcrs))
+    counting = [one for one in compared if one.profile.counts_for(applicant)]
+    if others or not counting:
+        return _not_for(applicant, others or [one.profile for one in compared])
+    best = min(counting, key=lambda one: one.distance)
+    deviating = {deviation.pcr for deviation in best.registers}
+    return MeasurementMismatch(
+        nearest=best.profile.name,
+        registers=best.registers,
+        events=event_deviations(best.profile.reference_events, events, deviating),
+        assertions=best.assertions,
+        expired=best.expired,
+    )
 
 
 def _not_for(applicant: Applicant | None, profiles: Sequence[MeasurementProfile]) -> PolicyError:
@@ -173,15 +185,22 @@ def _not_for(applicant: Applicant | None, profiles: Sequence[MeasurementProfile]
 def _compared(
     profile: MeasurementProfile, pcrs: Mapping[int, bytes], facts: BootFacts, now: datetime | None
 ) -> _Comparison:
-    ends = profile.expires
     return _Comparison(
         profile=profile,
         registers=_deviations(profile, pcrs),
-        assertions=failed_assertions(
-            profile.assertions, _counting(profile, facts), measured_by=_measured_by(profile, facts)
-        ),
-        expired="" if ends is None or (now is not None and now < ends) else ends.isoformat(),
+        assertions=_failed(profile, facts),
+        expired=_expired(profile, now),
     )
+
+
+def _expired(profile: MeasurementProfile, now: datetime | None) -> str:
+    """Return the end of an expired profile, or an empty string; without a time every profile with an end is expired."""
+    ends = profile.expires
+    return "" if ends is None or (now is not None and now < ends) else ends.isoformat()
+
+
+def _failed(profile: MeasurementProfile, facts: BootFacts) -> tuple[FailedAssertion, ...]:
+    return failed_assertions(profile.assertions, _counting(profile, facts), measured_by=_measured_by(profile, facts))
 
 
 def _counting(profile: MeasurementProfile, facts: BootFacts) -> BootFacts:
@@ -220,9 +239,13 @@ def _reached(profile: MeasurementProfile, facts: BootFacts) -> Posture:
 def _deviations(profile: MeasurementProfile, pcrs: Mapping[int, bytes]) -> tuple[RegisterDeviation, ...]:
     found = []
     for pcr, allowed in sorted(profile.registers.items()):
-        if pcrs.get(pcr) not in {value.digest for value in allowed}:
+        if not _is_allowed(pcrs.get(pcr), allowed):
             found.append(RegisterDeviation(pcr=pcr, allowed=allowed, got=pcrs.get(pcr)))
     return tuple(found)
+
+
+def _is_allowed(value: bytes | None, allowed: tuple[AllowedValue, ...]) -> bool:
+    return any(value == one.digest for one in allowed)
 
 
 def _labels(profile: MeasurementProfile, pcrs: Mapping[int, bytes]) -> dict[int, str]:

@@ -16,9 +16,8 @@ from .._deps.grpc import grpc
 from ..errors import TransportError
 from ..evidence.constellation import issue_constellation_document
 from ..reasons import Reason
+from ..transport.certificate import NONCE_BYTES, AttestedServer, UnknownServer, encode_nonce
 from ..transport.client import open_connection, parse_endpoint
-from ..transport.seams import NONCE_BYTES
-from ..transport.server_check import AttestedServer, UnknownServer, encode_nonce
 from .node import (
     GET_ATTESTATION,
     ISSUE_REJOIN_TICKET,

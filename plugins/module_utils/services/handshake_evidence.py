@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..evidence.eventlog.nodelock import DEFAULT_REGISTER
 from ..evidence.registry import issue_handshake_evidence, verify_handshake_evidence
 from ..tpm.keys import load_attestation_key, load_endorsement_key
-from ..transport.seams import EVIDENCE_OID
+from ..transport.certificate import EVIDENCE_OID
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import socket
+import ssl
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.grpc import grpc
 from ..errors import Refusal, TransportError
@@ -15,22 +19,24 @@ from ..evidence.challenge import ChallengeRequest
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.binding import PROTOCOL_VERSION, Purpose
+from ..transport.certificate import UnknownServer
 from ..transport.client import open_connection, requested_pause
-from ..transport.server_check import UnknownServer
 from .init_admin import prove_admin
 from .init_messages import ADMIN_METADATA, IDENTIFY, INIT, TESTIFY, Failure, Progress, Success, parse_response
 from .judge import Received, judge
 from .verification_exchange import Testimony
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
+    from ..core.host import Clock
     from ..evidence.verify import VerifiedNode
     from ..keyservice.key_bundle import KeyBundle
     from ..transport.client import AttestedConnection
     from .init_admin import AdminKey
     from .init_messages import InitOrder
     from .judge import Question
+
 
 PORT = 9000
 CALL_SECONDS = 60.0
@@ -171,3 +177,179 @@ def _translated(error: Any, calls: Calls) -> TransportError:
     )
     found.retry_after_seconds = requested_pause(trailing)
     return found
+
+
+# Follow an init to its end: connect again when the connection breaks, and report each progress message once.
+#
+# If the same request is sent again, the machine repeats the messages of its job. So a new connection continues where
+# the last one ended.
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 15.0
+LONGEST_LOOK_SECONDS = 60.0
+_LOOK_SECONDS = 5.0
+
+_UNREACHABLE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
+_HINT = (
+    "Look at the machine: systemctl status attested-bootstrapper. It listens only if it may be initialised, and not "
+    "once it is a node: then ansible-playbook attested.kubernetes.init -e over_ssh=true. Or run init over ssh alone, "
+    "with attested_bootstrapper: false."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a machine may be silent before the init fails, and how long the whole init may take."""
+
+    silent_seconds: float
+    total_seconds: float = 3600.0
+
+
+def waits_for_init(machine: str, server: str, *, clock: Clock, wait_seconds: float) -> bool:
+    """Return whether the init service of ``machine`` answers while the API server ``server`` does not (both HOST:PORT).
+
+    This is the state of a machine that was reset, or booted differently, after the admin got a certificate of its
+    cluster. While neither answers, as during a reboot, both are tried again for ``wait_seconds``, a minute at most.
+    """
+    deadline = clock.monotonic() + min(wait_seconds, LONGEST_LOOK_SECONDS)
+    while not _answers(server):
+        if _answers(machine):
+            return True
+        if clock.monotonic() >= deadline:
+            return False
+        clock.sleep(FIRST_PAUSE_SECONDS)
+    return False
+
+
+def _answers(endpoint: str) -> bool:
+    """Return whether a TLS server answers; a load balancer without a backend accepts a TCP connection as well."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, _colon, port = endpoint.rpartition(":")
+    try:
+        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_SECONDS)
+        with plain, context.wrap_socket(plain):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+class Listener(Protocol):
+    """Receives the progress of an init."""
+
+    def progress(self, one: Progress) -> None:
+        """Receive a task that the machine begins; each task once."""
+
+    def waits(self, error: TransportError, pause_seconds: float) -> None:
+        """Receive the error after which the machine is called again, and the pause before that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedTask:
+    """One task of the machine and its duration."""
+
+    stage: str
+    task: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class History:
+    """The progress messages of one job, received over several connections."""
+
+    progress: list[Progress] = field(default_factory=list)
+    _at: int = 0
+
+    def begin_again(self) -> None:
+        """Expect all messages again from the first one."""
+        self._at = 0
+
+    def add(self, one: Progress) -> bool:
+        """Store a message and return whether it is new; one that differs from before comes from another job."""
+        known = self._at < len(self.progress) and self.progress[self._at] == one
+        if not known:
+            self.progress[self._at :] = [one]
+        self._at += 1
+        return not known
+
+    def tasks(self, *, last_seconds: float) -> tuple[TimedTask, ...]:
+        """Return each task with its duration: until the next one began; the last one took ``last_seconds``."""
+        begins = [one.elapsed_seconds for one in self.progress]
+        times = [after - before for before, after in itertools.pairwise(begins)]
+        return tuple(
+            TimedTask(stage=one.stage, task=one.task, seconds=max(0.0, seconds))
+            for one, seconds in zip(self.progress, [*times, last_seconds], strict=False)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A successful init: the machine's last message, and its tasks."""
+
+    success: Success
+    tasks: tuple[TimedTask, ...]
+
+
+class Pursuit:
+    """Follows one init to its end."""
+
+    def __init__(
+        self,
+        patience: Patience,
+        *,
+        clock: Clock,
+        listener: Listener,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Start the clock of ``patience``; ``sleep`` waits without blocking the event loop."""
+        self._patience = patience
+        self._clock = clock
+        self._listener = listener
+        self._sleep = sleep
+        self._history = History()
+        self._begun = self._progress_at = clock.monotonic()
+        self._tries = 0
+
+    async def follow(self, connect: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Ended:
+        """Return the successful end; ``connect`` begins a conversation with the machine (`init_client.initiate`).
+
+        After a ``retryable`` `TransportError` the machine is called again, with growing pauses. The error is raised
+        once the machine has reported nothing new for ``silent_seconds``; every other error is raised at once.
+        """
+        while True:
+            try:
+                success = await self._conversation(connect)
+            except TransportError as error:
+                await self._wait_after(error)
+            else:
+                last = self._clock.monotonic() - self._progress_at
+                return Ended(success=success, tasks=self._history.tasks(last_seconds=last))
+
+    async def _conversation(self, connect: Callable[[], AsyncGenerator[Progress | Success, None]]) -> Success:
+        self._history.begin_again()
+        async with aclosing(connect()) as responses:
+            async for one in responses:
+                if isinstance(one, Success):
+                    return one
+                if self._history.add(one):
+                    self._progress_at, self._tries = self._clock.monotonic(), 0
+                    self._listener.progress(one)
+        raise TransportError("expected success or failure, got an end", reason=Reason.INIT_BROKEN_OFF, retryable=True)
+
+    async def _wait_after(self, error: TransportError) -> None:
+        """Wait before the next attempt; raises ``error`` if no attempt is left."""
+        now = self._clock.monotonic()
+        pause = max(pause_seconds(self._tries), error.retry_after_seconds)
+        ends = min(self._progress_at + self._patience.silent_seconds, self._begun + self._patience.total_seconds)
+        if not error.retryable or now + pause > ends:
+            if error.reason in _UNREACHABLE:
+                error.hint = _HINT
+            raise error
+        self._tries += 1
+        self._listener.waits(error, pause)
+        await self._sleep(pause)
+
+
+def pause_seconds(tries: int) -> float:
+    """Return the seconds to wait after ``tries`` failed attempts: 1, 2, 4, 8, then always 15."""
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 8), LONGEST_PAUSE_SECONDS)

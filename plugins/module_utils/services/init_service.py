@@ -19,7 +19,7 @@ from ..core.runtime import run_service
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
 from .init_messages import IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
-from .machine_front import AdminGate, NetworkSide, Proving, Served, health_of, until_stopped
+from .machine_front import AdminGate, NetworkSide, Proving, ServedCalls, health_of, until_stopped
 from .machine_socket import INIT_SOCKET, MachinePort, init_port
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from ..core.logs import Log
-    from ..transport.grpc_server import Call
-    from ..transport.health import Health
+    from ..transport.grpc_server import Call, Health
 
 CONFIG = "/etc/attested/init-service.yml"
 
@@ -60,7 +59,7 @@ def init_network_side(
     """Return the network side of init, which calls ``port`` within the limits of ``config``."""
     gate = AdminGate(config, clock=clock)
 
-    def served(spki: bytes) -> Served:
+    def served(spki: bytes) -> ServedCalls:
         proving = Proving(port, gate, spki_sha256=spki)
 
         async def init(request: bytes, call: Call) -> AsyncIterator[bytes]:
@@ -75,7 +74,7 @@ def init_network_side(
                     yield one
 
         handlers = {IDENTIFY: proving.identify, TESTIFY: proving.testify}
-        return Served(handlers=handlers, streams={INIT: init}, limits=CALLS)
+        return ServedCalls(handlers=handlers, streams={INIT: init}, limits=CALLS)
 
     return NetworkSide(config, served=served, health=health, log=log, clock=clock)
 

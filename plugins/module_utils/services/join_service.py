@@ -26,8 +26,7 @@ from ..keyservice.client import SOCKET, AsyncKeyClient, Channel, KeyClient
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.claims import ClaimsInterceptor, Registry, claims
-from ..transport.grpc_server import ServerLimits, UnixServer
-from ..transport.health import HEALTH_METHOD, Health
+from ..transport.grpc_server import HEALTH_METHOD, Health, ServerLimits, UnixServer
 from ..transport.limits import Limits
 from ..transport.relay import Listener
 from ..transport.session import ServerCredentials

@@ -21,8 +21,7 @@ from ..proto.messages import parse
 from ..reasons import Reason
 from ..transport.certificate import make_bare_certificate, new_key, spki_sha256
 from ..transport.claims import ClaimsInterceptor, Registry, claims
-from ..transport.grpc_server import ServerLimits, UnixServer
-from ..transport.health import HEALTH_METHOD, Health
+from ..transport.grpc_server import HEALTH_METHOD, Health, ServerLimits, UnixServer
 from ..transport.limits import Limits
 from ..transport.relay import Listener
 from ..transport.session import ServerCredentials
@@ -141,13 +140,13 @@ class Proving:
 
     async def identify(self, request: bytes, call: Call) -> bytes:
         """Answer `Identify`."""
-        self._gate.count_call(source_of(call))
+        self._gate.count_call(source_of_call(call))
         parse("attested.v1.IdentifyRequest", request, limit=MAX_REQUEST_BYTES)
         return await self._port.identity(correlation_id=call.correlation_id)
 
     async def testify(self, request: bytes, call: Call) -> bytes:
         """Answer `Testify`; the request is passed on unchanged."""
-        source = source_of(call)
+        source = source_of_call(call)
         with self._gate.quote(source):
             return await self._port.testimony(
                 request,
@@ -159,7 +158,7 @@ class Proving:
 
     def begin(self, request: bytes, call: Call) -> Begin:
         """Count a request and return it unchanged, with the admin's proof and the channel."""
-        source = source_of(call)
+        source = source_of_call(call)
         self._gate.count_call(source)
         proof = call.metadata.get(ADMIN_METADATA, b"")
         return Begin(
@@ -171,7 +170,7 @@ class Proving:
         )
 
 
-def source_of(call: Call) -> str:
+def source_of_call(call: Call) -> str:
     """Return the network that a call comes from; the log line gets the address."""
     known = claims()
     call.line.set(remote=known.remote)
@@ -179,7 +178,7 @@ def source_of(call: Call) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedCalls:
     """The calls of a service by path, and the limits of its server and of its connections."""
 
     handlers: Mapping[str, Handler]
@@ -192,7 +191,7 @@ class NetworkSide:
     """A TLS listener with limits and calls; its key exists only in this process."""
 
     def __init__(
-        self, config: Addressed, *, served: Callable[[bytes], Served], health: Health, log: Log, clock: Clock
+        self, config: Addressed, *, served: Callable[[bytes], ServedCalls], health: Health, log: Log, clock: Clock
     ) -> None:
         """Make key and certificate; ``served`` returns the calls for the key's hash. Nothing listens yet."""
         key, registry = new_key(), Registry()

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..proto.messages import message_class
 from ..reasons import Reason
-from ..transport.unix_rpc import Caller, Service
-from ..transport.unix_rpc_server import RpcCall, RpcSchema, RpcService
+from ..transport.unix_rpc import Caller, RpcCall, RpcSchema, RpcService, Service
 from .init_messages import MAX_REQUEST_BYTES as MAX_INIT_BYTES
 from .recovery_messages import MAX_REQUEST_BYTES as MAX_RECOVERY_BYTES
 

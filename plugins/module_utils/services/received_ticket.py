@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import serialization, x509
+from .._deps.crypto import serialization, unreadable, x509
 from ..core.host import span
 from ..errors import Refusal
 from ..keyservice.derive import DiskId
@@ -164,7 +164,7 @@ def _over(ends: datetime, now: datetime) -> Refusal:
 def _check_certificate(certificate: bytes, key: SecretBytes) -> None:
     try:
         shown = x509.load_pem_x509_certificate(certificate).public_key()
-    except ValueError as error:
+    except unreadable() as error:
         raise Refusal("expected a certificate in PEM, got none", reason=Reason.TICKET_MALFORMED) from error
     if shown != serialization.load_pem_private_key(key.reveal(), password=None).public_key():
         raise _not_ours("a certificate for this node's key", "one for another key")

@@ -15,8 +15,8 @@ from ..keyservice.derive import cluster_id
 from ..policy.identity import Role
 from ..reasons import Reason
 from ..transport.binding import Purpose
+from ..transport.certificate import UnknownServer
 from ..transport.client import open_connection
-from ..transport.server_check import UnknownServer
 from .init_admin import prove_admin
 from .init_client import Calls, call_unary, proven
 from .init_messages import ADMIN_METADATA

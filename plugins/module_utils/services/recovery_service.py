@@ -18,7 +18,7 @@ from ..core.logs import open_log
 from ..core.runtime import run_service
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
-from .machine_front import AdminGate, NetworkSide, Proving, Served, health_of, until_stopped
+from .machine_front import AdminGate, NetworkSide, Proving, ServedCalls, health_of, until_stopped
 from .machine_socket import RECOVERY_SECONDS, RECOVERY_SOCKET, MachinePort, recovery_port
 from .recovery_messages import IDENTIFY, MAX_REQUEST_BYTES, RECOVER, TESTIFY
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from ..core.logs import Log
-    from ..transport.grpc_server import Call
-    from ..transport.health import Health
+    from ..transport.grpc_server import Call, Health
 
 CONFIG = "/etc/attested/recovery-service.yml"
 
@@ -60,7 +59,7 @@ def recovery_network_side(
     """Return the network side of recovery, which calls ``port`` within the limits of ``config``."""
     gate = AdminGate(config, clock=clock)
 
-    def served(spki: bytes) -> Served:
+    def served(spki: bytes) -> ServedCalls:
         proving = Proving(port, gate, spki_sha256=spki)
 
         async def recover(request: bytes, call: Call) -> bytes:
@@ -69,7 +68,9 @@ def recovery_network_side(
             claims().prove()
             return answer
 
-        return Served(handlers={IDENTIFY: proving.identify, TESTIFY: proving.testify, RECOVER: recover}, limits=CALLS)
+        return ServedCalls(
+            handlers={IDENTIFY: proving.identify, TESTIFY: proving.testify, RECOVER: recover}, limits=CALLS
+        )
 
     return NetworkSide(config, served=served, health=health, log=log, clock=clock)
 

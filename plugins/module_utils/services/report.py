@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.registry import own_evidence, unproven_evidence
-from .finding import Finding, Outcome
+from .judge import Finding, Outcome
 from .page import BAD, GOOD, UNSURE, Cell, Count, Need, Page, place_of, plain, render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from .finding import ShownEvent, Trouble
+    from .judge import ShownEvent, Trouble
 
 VERSION = 1
 _ORDER = (Outcome.REFUSED, Outcome.UNANSWERED, Outcome.VERIFIED)

@@ -15,10 +15,9 @@ from ..evidence.challenge import ChallengeRequest
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.binding import PROTOCOL_VERSION
+from ..transport.certificate import UnknownServer
 from ..transport.client import open_connection, requested_pause
-from ..transport.server_check import UnknownServer
-from .finding import Finding, found, not_found
-from .judge import Received, judge, machine_of, proven_machine
+from .judge import Finding, Received, found, judge, machine_of, not_found, proven_machine
 from .verification_exchange import IDENTIFY, TESTIFY, Testimony
 
 if TYPE_CHECKING:

@@ -10,41 +10,207 @@ calls the witness on the same machine.
 from __future__ import annotations
 
 import asyncio
+import socket
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.host import SystemClock, SystemRandom
 from ..core.logs import open_log
-from ..core.rate import TokenBuckets
+from ..core.rate import TokenBuckets, source_of
 from ..core.runtime import run_service
-from ..errors import AttestedError, Refusal
+from ..errors import AttestedError, Refusal, SystemFault, TransportError
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
-from ..transport.claims import ClaimsInterceptor, Registry
+from ..transport.claims import Claims, ClaimsInterceptor, Registry
 from ..transport.grpc_server import ServerLimits, UnixServer
-from ..transport.limits import Limits
-from .machine_front import GRACE_SECONDS, Identifying, NetworkSide, Proving, Served, health_of, source_of, until_stopped
+from ..transport.limits import Limits, Served
+from .machine_front import (
+    GRACE_SECONDS,
+    Identifying,
+    NetworkSide,
+    Proving,
+    ServedCalls,
+    health_of,
+    source_of_call,
+    until_stopped,
+)
 from .machine_socket import WITNESS_SOCKET, witness_port
 from .verification_exchange import GET_ATTESTATION, IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
-from .verification_plain import PlainRelay
 from .witness import require_nonce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
     from typing import Protocol
 
-    from ..core.host import Clock
+    from ..core.host import Clock, Random
     from ..core.logs import Log
-    from ..transport.grpc_server import Call
-    from ..transport.health import Health
+    from ..transport.certificate import Observer
+    from ..transport.grpc_server import Call, Health
+    from ..transport.limits import Seat
 
     class WitnessPort(Identifying, Protocol):
         """The calls of the witness."""
 
         async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
             """Return a document in Constellation's form."""
+
+
+# Relay connections in plain text to a gRPC service on a unix socket, within limits.
+#
+# Only Constellation's program uses them, which speaks no TLS here. Of the peer only the address is known, and the peer
+# cannot authenticate this service.
+
+_BUFFER_BYTES = 1 << 14
+_NAME_BYTES = 16
+
+
+class PlainRelay:
+    """Relays at most ``limits.served`` connections, each for ``limits.served_seconds``; claims hold only the address.
+
+    Runs on the event loop that calls `start`.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend_socket: Path,
+        registry: Registry,
+        limits: Limits,
+        observer: Observer,
+        runtime_directory: Path,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """Store the collaborators; nothing listens yet."""
+        self._backend = backend_socket
+        self._registry = registry
+        self._limits = limits
+        self._observer = observer
+        self._parent = runtime_directory
+        self._clock = clock
+        self._random = random
+        self._served = Served(limits)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the port (for port 0 the kernel chooses one); raises PORT_UNAVAILABLE, FILE_UNUSABLE."""
+        try:
+            self._directory = tempfile.TemporaryDirectory(prefix="plain-", dir=self._parent)
+        except OSError as error:
+            raise SystemFault(
+                f"cannot make a directory in {self._parent}: {error.strerror}", reason=Reason.FILE_UNUSABLE
+            ) from error
+        try:
+            self._server = await asyncio.start_server(self._accept, host, port, limit=_BUFFER_BYTES)
+        except OSError as error:
+            raise TransportError(
+                f"cannot listen at {host}:{port}: {error.strerror or error}", reason=Reason.PORT_UNAVAILABLE
+            ) from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self, *, grace_seconds: float = 0.0) -> None:
+        """Accept no more, give open connections ``grace_seconds``, close them and leave no file behind."""
+        if self._server is not None:
+            self._server.close()
+        if self._tasks and grace_seconds:
+            await asyncio.wait(self._tasks, timeout=grace_seconds)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._directory is not None:
+            self._directory.cleanup()
+        self._server = self._directory = None
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = writer.get_extra_info("peername")[:2]
+        remote = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            seat = self._served.enter(source_of(host), writer.transport.abort, now=self._clock.monotonic())
+            seat.shut = lambda: self._shut(writer)
+            try:
+                async with asyncio.timeout(self._limits.served_seconds):
+                    await self._carry(reader, writer, _claims(remote, self._clock.monotonic(), seat))
+            finally:
+                self._served.leave(seat)
+        except (TransportError, OSError, TimeoutError) as error:
+            reason = error.code if isinstance(error, TransportError) else Reason.CONNECTION_CLOSED.name
+            self._observer.event("connection_failed", remote=remote, reason=reason, detail=str(error))
+        finally:
+            writer.close()
+
+    def _shut(self, writer: asyncio.StreamWriter) -> None:
+        """Read no more, and close after the time for the answer."""
+        if isinstance(writer.transport, asyncio.ReadTransport) and writer.transport.is_reading():
+            writer.transport.pause_reading()
+        asyncio.get_running_loop().call_later(self._limits.refused_seconds, writer.close)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, known: Claims) -> None:
+        if self._directory is None:
+            raise TransportError("expected a started relay, it is stopped", reason=Reason.CONNECTION_CLOSED)
+        path = Path(self._directory.name) / self._random.token(_NAME_BYTES).hex()
+        self._registry.add(str(path), known)
+        try:
+            there_reader, there_writer = await self._connect(path)
+            try:
+                await _joined(_pump(reader, there_writer), _pump(there_reader, writer))
+            finally:
+                there_writer.close()
+        finally:
+            self._registry.remove(str(path))
+
+    async def _connect(self, path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connection.bind(str(path))
+            await asyncio.get_running_loop().sock_connect(connection, str(self._backend))
+            return await asyncio.open_unix_connection(sock=connection, limit=_BUFFER_BYTES)
+        except OSError as error:
+            connection.close()
+            raise TransportError(
+                f"expected the service at {self._backend}, got: {error.strerror or error}",
+                reason=Reason.BACKEND_UNREACHABLE,
+            ) from error
+        finally:
+            _unlink(path)
+
+
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _claims(remote: str, now: float, seat: Seat) -> Claims:
+    return Claims(
+        evidence=b"", peer_nonce=b"", spki_sha256=b"", exporter=b"", remote=remote, accepted_at=now, seat=seat
+    )
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_BUFFER_BYTES):
+        writer.write(data)
+        await writer.drain()
+
+
+async def _joined(*directions: Coroutine[Any, Any, None]) -> None:
+    """Relay both directions until one ends, then stop the other."""
+    tasks = [asyncio.ensure_future(one) for one in directions]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 CONFIG = "/etc/attested/verification-service.yml"
@@ -159,7 +325,7 @@ class PlainDesk:
 
     async def get_attestation(self, request: bytes, call: Call) -> bytes:
         """Answer `verify.API/GetAttestation`; raises MESSAGE_..., BINDING_MALFORMED, VERIFICATION_..."""
-        source = source_of(call)
+        source = source_of_call(call)
         call.line.set(warning="insecure_constellation_verify")
         nonce = parse("verify.GetAttestationRequest", request, limit=MAX_PLAIN_BYTES).nonce
         require_nonce(nonce)
@@ -226,10 +392,10 @@ class VerificationNetworkSide(NetworkSide):
         """Call ``witness`` within the limits of ``config``."""
         gate = Gate(config, clock=clock)
 
-        def served(spki: bytes) -> Served:
+        def served(spki: bytes) -> ServedCalls:
             proving = Proving(witness, gate, spki_sha256=spki)
             handlers = {IDENTIFY: proving.identify, TESTIFY: proving.testify}
-            return Served(handlers=handlers, limits=CALLS, connections=LIMITS)
+            return ServedCalls(handlers=handlers, limits=CALLS, connections=LIMITS)
 
         super().__init__(config, served=served, health=health, log=log, clock=clock)
         self._plain_port = config.insecure_constellation_verify_port

@@ -16,8 +16,7 @@ from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import Refusal, SystemFault, TransportError
 from ..reasons import Reason
 from .signature import verify_commit
-from .staging import Limits, Staging
-from .tree import FileKind, read_files
+from .staging import FileKind, Limits, Staging, read_files
 from .version import Kept, Measured, parse_kept, parse_pin, require_installed, require_later
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..core.command import Runner
     from .config import SourceConfig
-    from .tree import SiteFile
+    from .staging import SiteFile
     from .version import Installed
 
 

@@ -17,7 +17,7 @@ from ..reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .tree import SiteFile
+    from .staging import SiteFile
 
 PIN_FILE = "attested-node.yml"
 """A file in the root of the site's repository, which the commit's signature covers."""

@@ -14,8 +14,18 @@ from ..errors import TpmError
 from ..reasons import Reason
 from . import constants as c
 from .authorization import DEFAULT_DIRECTORY, HeldAuths, tpm_lock
-from .commands import RC_FAILURE, WRONG_AUTH, Command, Entity, LoadedKey, Password, Reply, ResponseError
-from .sessions import PendingSession, Session
+from .commands import (
+    RC_FAILURE,
+    WRONG_AUTH,
+    Command,
+    Entity,
+    LoadedKey,
+    Password,
+    PendingSession,
+    Reply,
+    ResponseError,
+    Session,
+)
 from .structures import PcrSelection, Public, malformed, marshal_selections, read_selections, sized, u16, u32
 from .transport import Connection, connect, parse_tcti
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import TpmError
 from ..reasons import Reason
 from . import constants as c
-from .sessions import KEY_SIZE, cfb_encrypt, kdf_a, share_secret
+from .commands import KEY_SIZE, cfb_encrypt, kdf_a, share_secret
 from .structures import (
     DataParameters,
     EccParameters,

@@ -26,18 +26,16 @@ from .._deps.grpc import grpc
 from ..core.host import Clock, SystemClock
 from ..errors import SystemFault, TransportError
 from ..reasons import Reason
-from .certificate import make_certificate, new_key, spki_sha256
-from .server_check import PinnedService, ServerCheck, decode_authorities
-from .session import TlsSession, client_context
-from .wire import Splice, Wire
+from .certificate import PinnedService, ServerCheck, decode_authorities, make_certificate, new_key, spki_sha256
+from .session import Splice, TlsSession, Wire, client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from .._deps.crypto import x509
     from .._deps.tls import SSL
+    from .certificate import Issuer
     from .pins import JoinCaPins
-    from .seams import Issuer
 
 
 CONNECT_SECONDS = 20.0

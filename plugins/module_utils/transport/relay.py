@@ -26,14 +26,22 @@ from ..core.host import Clock, Random, SystemClock, SystemRandom
 from ..core.rate import TokenBuckets, source_of
 from ..errors import AttestedError, Refusal, SystemFault, TransportError
 from ..reasons import Reason
-from .certificate import make_certificate, new_key, open_certificate, spki_sha256
+from .certificate import (
+    NONCE_BYTES,
+    Issuer,
+    NoObserver,
+    Observer,
+    Validator,
+    decode_nonce,
+    make_certificate,
+    new_key,
+    nonce_authority,
+    open_certificate,
+    spki_sha256,
+)
 from .claims import Claims, Registry, start_rejector
-from .hello import ClientHello, peek
 from .limits import Limits, Pace, Served, Unverified
-from .seams import NONCE_BYTES, Issuer, NoObserver, Observer, Validator
-from .server_check import decode_nonce, nonce_authority
-from .session import ServerCredentials, TlsSession, server_context
-from .wire import Splice, Wire
+from .session import ClientHello, ServerCredentials, Splice, TlsSession, Wire, peek, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable

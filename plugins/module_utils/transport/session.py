@@ -8,18 +8,169 @@ Two threads must not use it at once. After a failed step `outgoing` still has th
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import socket
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import ec, serialization, x509
+from .._deps.crypto import ec, serialization, unreadable, x509
 from .._deps.tls import SSL
 from ..errors import TransportError
 from ..reasons import Reason
-from .seams import ALPN_H2
+from .certificate import ALPN_H2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# Parse a TLS ClientHello before the TLS library gets it (RFC 8446, sections 4.1.2 and 5.1).
+#
+# A pure function over the bytes so far. The server name may carry a nonce, and evidence over it must be issued before
+# the
+# handshake begins. So the first flight is read here, bounded, and then passed to OpenSSL unchanged.
+
+MAX_HELLO_BYTES = 16_384
+"""A ClientHello with a post-quantum key share has about 1.8 KB, far less than this limit."""
+
+_RECORD_HEADER = 5
+_HANDSHAKE_RECORD = 22
+_CLIENT_HELLO = 1
+_MAX_RECORD = 1 << 14
+_HOST_NAME = 0
+_SERVER_NAME = 0
+_APPLICATION_PROTOCOLS = 16
+_RANDOM_AND_VERSION = 34
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHello:
+    """The peer's first message: ``server_name`` as sent (it may be no host name) and its ALPN ``protocols``."""
+
+    server_name: bytes | None
+    protocols: tuple[bytes, ...]
+
+
+def peek(data: bytes) -> ClientHello | None:
+    """Return the ClientHello at the beginning of ``data``, or None if it is incomplete.
+
+    Raises `TransportError` CLIENT_HELLO_MALFORMED as soon as the bytes cannot become a ClientHello of at most
+    `MAX_HELLO_BYTES`.
+    """
+    message = _handshake_bytes(data)
+    if len(message) < 4:  # noqa: PLR2004 - type and 24-bit length
+        _check_progress(data)
+        return None
+    length = int.from_bytes(message[1:4], "big")
+    if message[0] != _CLIENT_HELLO or length > MAX_HELLO_BYTES:
+        raise _malformed(f"a handshake message of type {message[0]} and {length} bytes")
+    if len(message) < 4 + length:
+        _check_progress(data)
+        return None
+    return _parse(_Reader(message[4 : 4 + length]))
+
+
+def _check_progress(data: bytes) -> None:
+    if len(data) > MAX_HELLO_BYTES:
+        raise _malformed(f"no complete message in {len(data)} bytes")
+
+
+def _malformed(got: str) -> TransportError:
+    return TransportError(
+        f"expected a TLS ClientHello of at most {MAX_HELLO_BYTES} bytes, got {got}",
+        reason=Reason.CLIENT_HELLO_MALFORMED,
+    )
+
+
+def _handshake_bytes(data: bytes) -> bytes:
+    """Return the payload of the records that are complete or begun."""
+    message = bytearray()
+    offset = 0
+    while offset < len(data):
+        header = data[offset : offset + _RECORD_HEADER]
+        if header[0] != _HANDSHAKE_RECORD:
+            raise _malformed(f"a record of type {header[0]}")
+        if len(header) < _RECORD_HEADER:
+            break
+        length = int.from_bytes(header[3:5], "big")
+        if header[1] != 3 or not 0 < length <= _MAX_RECORD:  # noqa: PLR2004 - the major version of every TLS
+            raise _malformed(f"a record of version {header[1]}.{header[2]} and {length} bytes")
+        message += data[offset + _RECORD_HEADER : offset + _RECORD_HEADER + length]
+        offset += _RECORD_HEADER + length
+    return bytes(message)
+
+
+class _Reader:
+    """Reads length-prefixed pieces in order; never reads past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        piece = self._data[self._at : self._at + count]
+        if len(piece) != count:
+            raise _malformed(f"a piece of {len(piece)} bytes where {count} were announced")
+        self._at += count
+        return piece
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def piece(self, prefix: int) -> bytes:
+        return self.take(self.number(prefix))
+
+    @property
+    def more(self) -> bool:
+        return self._at < len(self._data)
+
+
+def _parse(hello: _Reader) -> ClientHello:
+    hello.take(_RANDOM_AND_VERSION)
+    hello.piece(1)  # legacy session id
+    hello.piece(2)  # cipher suites
+    hello.piece(1)  # legacy compression methods
+    extensions = _extensions(_Reader(hello.piece(2))) if hello.more else {}
+    if hello.more:
+        raise _malformed("bytes after the extensions")
+    return ClientHello(
+        server_name=_server_name(extensions[_SERVER_NAME]) if _SERVER_NAME in extensions else None,
+        protocols=_protocols(extensions.get(_APPLICATION_PROTOCOLS)),
+    )
+
+
+def _extensions(block: _Reader) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while block.more:
+        kind = block.number(2)
+        if kind in found:
+            raise _malformed(f"extension {kind} twice")
+        found[kind] = block.piece(2)
+    return found
+
+
+def _server_name(extension: bytes) -> bytes:
+    outer = _Reader(extension)
+    names = _Reader(outer.piece(2))
+    kind = names.number(1)
+    name = names.piece(2)
+    if kind != _HOST_NAME or not name or names.more or outer.more:
+        raise _malformed("a list of server names that is not one host name")
+    return name
+
+
+def _protocols(extension: bytes | None) -> tuple[bytes, ...]:
+    if extension is None:
+        return ()
+    outer = _Reader(extension)
+    names = _Reader(outer.piece(2))
+    found = []
+    while names.more:
+        found.append(names.piece(1))
+    if outer.more or not all(found):
+        raise _malformed("a broken list of protocols")
+    return tuple(found)
 
 
 _CHUNK = 1 << 16
@@ -147,7 +298,7 @@ class ServerCredentials:
         try:
             certificates = tuple(x509.load_pem_x509_certificates(chain))
             private = serialization.load_pem_private_key(key, password=None)
-        except (ValueError, TypeError) as error:
+        except unreadable() as error:
             raise _unusable("bytes that are no PEM") from error
         return cls.checked(certificates, private)
 
@@ -219,3 +370,202 @@ def _unusable(got: str) -> TransportError:
     return TransportError(
         f"expected a certificate chain and its P-256 key, got {got}", reason=Reason.SERVER_CREDENTIALS_UNUSABLE
     )
+
+
+# The sockets of a relay: read with await during the handshake, then joined with backpressure.
+
+_PEER_CREDENTIALS = struct.Struct("3i")
+_BUFFER_BYTES = 1 << 16
+"""The most unread bytes in this process; more stays in the kernel, so that TCP slows the sender."""
+
+
+class Wire(asyncio.Protocol):
+    """One stream socket.
+
+    Until `forward` is called, `read` returns the received bytes. From then on every piece is passed to a function, and
+    the other wire pauses while this wire cannot send.
+    """
+
+    def __init__(self, opened: Callable[[Wire], None] | None = None) -> None:
+        """Call ``opened`` when the connection is established."""
+        self._opened = opened
+        self._buffer = bytearray()
+        self._waiter: asyncio.Future[None] | None = None
+        self._sink: Callable[[bytes], None] | None = None
+        self._feeder: Wire | None = None
+        self._transport: asyncio.Transport | None = None
+        self._ended = False
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Store the transport."""
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+        if self._opened is not None:
+            self._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on received bytes, or buffer a bounded amount."""
+        if self._sink is not None:
+            self._sink(data)
+            return
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_BYTES:
+            self.pause()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        """Treat a half-closed connection as closed: neither TLS nor HTTP/2 uses half-closed connections here."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wake up readers, and resolve `closed`."""
+        del exc
+        self._ended = True
+        self._wake()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Pause the wire whose data we send, since our peer reads too slowly."""
+        if self._feeder is not None:
+            self._feeder.pause()
+
+    def resume_writing(self) -> None:
+        """Resume the wire whose data we send."""
+        if self._feeder is not None:
+            self._feeder.resume()
+
+    # ---- for the relay
+
+    @property
+    def remote(self) -> tuple[str, int]:
+        """Address and port of the peer of a TCP connection."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("unknown", 0)
+
+    @property
+    def peer_process(self) -> int:
+        """Process id of the peer of a unix connection (SO_PEERCRED)."""
+        end = self._transport.get_extra_info("socket") if self._transport else None
+        if end is None:
+            return -1
+        credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        process: int = _PEER_CREDENTIALS.unpack(credentials)[0]
+        return process
+
+    async def read(self) -> bytes:
+        """Return the received bytes, at least one; raises `TransportError` CONNECTION_CLOSED at the end."""
+        while not self._buffer:
+            if self._ended or self._transport is None or self._transport.is_closing():
+                raise TransportError(
+                    "expected more data from the peer, it closed the connection",
+                    reason=Reason.CONNECTION_CLOSED,
+                    retryable=True,
+                )
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self.resume()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` now or when the peer reads it."""
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def forward(self, sink: Callable[[bytes], None], *, feeder: Wire) -> None:
+        """From now on pass all received bytes to ``sink``; pause ``feeder`` while we cannot send."""
+        self._feeder = feeder
+        self._sink = sink
+        if self._buffer:
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            sink(data)
+        self.resume()
+
+    def pause(self) -> None:
+        """Stop reading until `resume`."""
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Continue to read."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self, *, linger_seconds: float) -> None:
+        """Send what is buffered and close; abort if the peer does not read it within ``linger_seconds``."""
+        if self._transport is None or self._ended:
+            return
+        self._transport.close()
+        cut = asyncio.get_running_loop().call_later(linger_seconds, self._transport.abort)
+        self.closed.add_done_callback(lambda _unused: cut.cancel())
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Splice:
+    """A TLS wire and a plain wire, joined: the end of one closes the other."""
+
+    def __init__(self, session: TlsSession, network: Wire, local: Wire) -> None:
+        """Join ``network``, on which ``session`` has completed its handshake, with ``local``."""
+        self._session = session
+        self._network = network
+        self._local = local
+        self._reads = True
+        self.error: TransportError | None = None
+
+    def stop_reading(self) -> None:
+        """Ignore what arrives from the network from now on; responses are still sent."""
+        self._reads = False
+
+    async def run(self, *, seconds: float | None, linger_seconds: float) -> None:
+        """Transfer bytes until one side ends or ``seconds`` have passed, then close both."""
+        self._network.forward(self._inbound, feeder=self._local)
+        self._inbound(b"")
+        self._local.forward(self._outbound, feeder=self._network)
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.wait((self._network.closed, self._local.closed), return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            self.error = TransportError(
+                f"expected a connection to end within {seconds:g} s, it did not", reason=Reason.CONNECTION_TIMEOUT
+            )
+        finally:
+            self._network.write(self._session.close())
+            self._network.close(linger_seconds=linger_seconds)
+            self._local.close(linger_seconds=linger_seconds)
+
+    def _inbound(self, ciphertext: bytes) -> None:
+        if not self._reads:
+            return
+        try:
+            if ciphertext:
+                self._session.feed(ciphertext)
+            plaintext = self._session.decrypt()
+        except TransportError as error:
+            self.error = error
+            plaintext = None
+        self._network.write(self._session.outgoing())
+        if plaintext:
+            self._local.write(plaintext)
+        elif plaintext is None:
+            self._network.close(linger_seconds=0)
+
+    def _outbound(self, plaintext: bytes) -> None:
+        try:
+            self._network.write(self._session.encrypt(plaintext))
+        except TransportError as error:
+            self.error = error
+            self._network.abort()

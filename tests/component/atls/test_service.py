@@ -18,11 +18,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
     TransportError,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import MAX_EVIDENCE_BYTES
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.relay import Listener
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import MAX_EVIDENCE_BYTES
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     ECHO,

@@ -17,18 +17,16 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
-    make_certificate,
-    new_key,
-    spki_sha256,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect, open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import (
+    EVIDENCE_OID,
     AttestedServer,
     decode_authorities,
     decode_nonce,
+    make_certificate,
+    new_key,
     nonce_authority,
+    spki_sha256,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect, open_connection
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     Bed,

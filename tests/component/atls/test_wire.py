@@ -18,11 +18,10 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import PinnedService
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import AttestedConnection, connect
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import PinnedService
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import TlsSession
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.wire import Splice, Wire
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import Splice, TlsSession, Wire
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     HashIssuer,

@@ -13,11 +13,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import SHA256, X509
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import (
-    parse_program,
-    read_image,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import SHA256, X509
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import parse_program, read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import require_trusted
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_image import (

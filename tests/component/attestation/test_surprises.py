@@ -23,10 +23,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
     parse_firmware_log,
     parse_records,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import DEFAULT_REGISTERS
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import DEFAULT_REGISTERS
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest, Public
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.tpm import VECTOR, public_area, vector
 from ansible_collections.attested.kubernetes.tests.support.tpm2_tools import require_tool

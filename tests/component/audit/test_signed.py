@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.host impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace, Head
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import HeadSigner, verify_head
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import HeadSigner, verify_head
 
 if TYPE_CHECKING:
     from pathlib import Path

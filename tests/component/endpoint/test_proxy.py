@@ -24,7 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoi
     parse_list,
     render_list,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_proxy import Dialler, Limits, Proxy
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_service import Dialler, Limits, Proxy
 from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import (
     CHUNK,
     NAME,

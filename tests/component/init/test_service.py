@@ -33,9 +33,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_attestation_key,
     load_endorsement_key,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import UnknownServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import UnknownServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Health
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     KUBECONFIG,

@@ -29,7 +29,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig, serve
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import SocketServer
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed

@@ -35,7 +35,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import NvCounter
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of

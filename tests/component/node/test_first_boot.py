@@ -43,7 +43,8 @@ PLAY = """
   gather_facts: false
   tasks:
     - ansible.builtin.copy:
-        content: "{{ [inventory_hostname, group_names, inventory_dir, attested_node_ip, attested_pod_subnet,
+        content: "{{ [inventory_hostname, group_names, inventory_dir, attested_node_ip,
+          attested_second_node_ip | default('none'), attested_pod_subnet,
           attested_bundle, (attested_bundle_on_node ~ '/programs/kubelet.gz') is file,
           hostvars['cp-1'].attested_node_ip] | to_json }}"
         dest: "%s"
@@ -143,6 +144,7 @@ def test_it_brings_what_a_worker_needs_and_runs_the_playbook_for_itself(
         ["nodes", "workers"],
         str(site),
         "127.0.0.1",
+        "none",
         "10.9.0.0/16",
         store,
         True,
@@ -151,6 +153,13 @@ def test_it_brings_what_a_worker_needs_and_runs_the_playbook_for_itself(
     assert sorted(one.lstrip("/") for one in asked) == FOR_WORKERS
     assert (tmp_path / "done").exists()
     assert not (tmp_path / "first-boot").exists()
+
+
+def test_it_finds_its_address_of_the_other_family(boot: Callable[..., FirstBoot], tmp_path: Path, site: Path) -> None:
+    settings = json.loads((site / "first-boot.json").read_text())
+    (site / "first-boot.json").write_text(json.dumps({**settings, "second_control_plane": "::1"}))
+    boot().run()
+    assert json.loads((tmp_path / "played").read_text())[3:5] == ["127.0.0.1", "::1"]
 
 
 def test_a_start_after_a_failure_brings_nothing_twice(

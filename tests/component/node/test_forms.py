@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
     new_challenge,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import cluster_keys, witness
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import member, witness
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.exchange import NOW, SELECTION
 
@@ -87,5 +87,5 @@ def test_challenge_that_is_no_base64_is_refused(config: str, challenge: str) -> 
 
 def test_box_without_an_answer_that_waits_is_refused(config: str) -> None:
     with pytest.raises(AttestedError) as refused:
-        cluster_keys.run_cluster_keys(parameters(config, handle="0" * 32, sealed=""), False)
+        member.run_cluster_keys(parameters(config, handle="0" * 32, sealed=""), False)
     assert refused.value.code == "ANSWER_UNKNOWN"

@@ -17,12 +17,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import (
-    MachineFounder,
-    PlaybookSettings,
-    TpmKeeping,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import RunnerPlaybooks
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import MachineFounder, TpmKeeping
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import PlaybookSettings, RunnerPlaybooks
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import initiate

@@ -17,8 +17,8 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import NodeLockError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_attestation_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest
 
 CLUSTER = bytes.fromhex("128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6")
 OTHER = bytes.fromhex("1f3d87784b0ce2d13d608d8455627a238acf5c96a62164cf02b236877e0bb0d9")

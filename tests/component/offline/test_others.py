@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import parse_identities
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
     KitKeys,
     Lock,
     close_kit,

@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import visible
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import fleet_status, report
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import ShownEvent
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import ShownEvent
 from ansible_collections.attested.kubernetes.tests.support import fleet
 from ansible_collections.attested.kubernetes.tests.support.browser import Browser, Tab, browser
 

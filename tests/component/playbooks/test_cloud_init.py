@@ -25,9 +25,11 @@ LEFT_OUT = {
     "attested_bundle": "a directory of the admin's machine; there is attested_bundle_url",
     "attested_bundle_on_node": "the unit sets it",
     "attested_node_ip": "of one machine; the unit finds it",
+    "attested_second_node_ip": "of one machine; the unit finds it",
     "attested_cni": "of control planes",
     "attested_registry_credentials": "secrets; upgrade brings them to the member",
     "attested_founder": "says which control plane makes the cluster",
+    "attested_audit_webhook": "of control planes",
     "attested_authenticators": "of control planes",
     "attested_backup_recipients": "of control planes",
     "attested_backup_schedule": "of control planes",
@@ -108,6 +110,18 @@ def test_it_holds_the_public_files_of_the_site_and_no_secret(site: Path) -> None
     assert CANARY not in (site / "cloud-init-workers.yml").read_text()
     assert CANARY not in done.stdout + done.stderr
     assert "changed=0" in run(site).stdout
+
+
+def test_machines_of_both_families_learn_both_addresses_of_the_control_planes(site: Path) -> None:
+    inventory = yaml.safe_load((site / "hosts.yml").read_text())
+    inventory["nodes"]["children"]["control_planes"]["hosts"]["cp-1"]["attested_second_node_ip"] = "fd00::11"
+    (site / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    assert run(site).returncode == 0
+    files = {one["path"]: one["content"] for one in user_data(site, "cloud-init-workers.yml")["write_files"]}
+    assert json.loads(files["/etc/attested/site/first-boot.json"])["second_control_plane"] == "fd00::11"
+    planes = json.loads(files["/etc/attested/site/hosts.json"])["nodes"]["children"]["control_planes"]["hosts"]
+    assert planes["cp-1"] == {"attested_node_ip": "192.0.2.11", "attested_second_node_ip": "fd00::11"}
+    assert planes["cp-2"] == {"attested_node_ip": "10.0.0.12"}
 
 
 def test_a_group_has_its_own_variables_and_its_own_file(site: Path) -> None:

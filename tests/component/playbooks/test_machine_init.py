@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import accept_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import PlaybookOrder, RunnerPlaybooks
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, request_of
@@ -56,7 +56,7 @@ def test_the_machine_is_told_every_variable_that_its_playbook_takes() -> None:
     taken = set().union(*(words(PLAYBOOKS / "tasks" / f"{name}.yml") for name in SHARED))
     taken |= words(PLAYBOOKS / "machine_init.yml")
     settings = yaml.safe_load((PLAYBOOKS / "tasks" / "settings.yml").read_text(encoding="utf-8"))[0]
-    told = {*settings["vars"]["__prepare_all_names"], "attested_node_ip"}
+    told = {*settings["vars"]["__prepare_all_names"], "attested_node_ip", "attested_second_node_ip"}
     assert taken - ORDERED - {BROUGHT, "attested_cluster_id"} == told
     founder = (ROOT / "plugins" / "module_utils" / "node" / "init_machine.py").read_text(encoding="utf-8")
     assert set(re.findall(r'"(attested_\w+)":', founder)) == {*ORDERED, BROUGHT}
@@ -170,6 +170,7 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
     assert machine.given("control_plane") == {
         "control_plane_node_name": "cp-1",
         "control_plane_node_ip": "10.0.0.11",
+        "control_plane_second_node_ip": "",
         "control_plane_kubernetes_version": "1.35",
         "control_plane_cluster_name": "prod",
         "control_plane_api_endpoint": "api.prod.example:6443",
@@ -185,6 +186,7 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
         "control_plane_exempt_namespaces": ["kube-flannel"],
         "control_plane_arguments": None,
         "control_plane_authenticators": None,
+        "control_plane_audit_webhook": None,
         "control_plane_admin_request": "a request",
     }
     keys = machine.given("key_service")

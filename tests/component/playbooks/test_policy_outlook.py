@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import applied_sha256
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import judged, learned
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, running_node
@@ -95,7 +96,7 @@ def closed_port() -> Iterator[int]:
 
 def node_of(site: Path) -> SoftNode:
     """Return the site's machine, booted with Secure Boot and locked to the site's cluster."""
-    cluster_id = cluster_file.parse(Site.at(site).cluster_file.read_bytes()).cluster_id
+    cluster_id = site_directory.parse(Site.at(site).cluster_file.read_bytes()).cluster_id
     node = SoftNode(boot=boots.load(BOOT), cluster_id=cluster_id, locked_to=cluster_id)
     place = site / "host_vars" / "w-1"
     place.mkdir(parents=True, exist_ok=True)
@@ -105,13 +106,13 @@ def node_of(site: Path) -> SoftNode:
 
 
 async def told(
-    site: Path, node: SoftNode, port: int, *, profile: str, admission: str = "Approved", reinstate: tuple[str, ...] = ()
+    site: Path, node: SoftNode, port: int, *, profile: str, reinstate: tuple[str, ...] = (), **seen: str
 ) -> dict[str, Any]:
     """Return what the module says when the record of the node holds the values of its boot, and no log."""
     registers = {str(pcr): value.hex() for pcr, value in judged(BOOT).pcrs.items()}
     identity = {
-        "node": "w-1", "ek_sha256": node.tpm.ek.public.spki_sha256(), "admission": admission, "phase": "Joined",
-        "profile": "before", "registers": registers,
+        "node": "w-1", "ek_sha256": node.tpm.ek.public.spki_sha256(), "admission": "Approved", "phase": "Joined",
+        "profile": "before", "registers": registers, **seen,
     }  # fmt: skip
     variables = {
         "port": port, "profile": profile, "reinstate": list(reinstate),
@@ -169,6 +170,15 @@ async def test_a_revocation_is_taken_back_by_name(site: Path, closed_port: int, 
     words = {one["spec"]["ekSha256"]: one["spec"]["admission"] for one in identities_in(objects)}
     back = {one["spec"]["ekSha256"]: one["spec"]["admission"] for one in identities_in(returning)}
     assert (words, back) == (({}, {ek: "Approved"}) if reinstate else ({ek: "Revoked"}, {}))
+
+
+async def test_an_identity_that_the_cluster_has_is_not_applied_again(site: Path, closed_port: int) -> None:
+    node = node_of(site)
+    found = await told(site, node, closed_port, profile="signed")
+    (document,) = identities_in(found["manifests"])
+    again = await told(site, node, closed_port, profile="signed", applied=applied_sha256(document))
+    assert identities_in(again["manifests"]) == []
+    assert {one["kind"] for one in yaml.safe_load_all(again["manifests"]) if one} > {"AttestationPolicy"}
 
 
 def identities_in(text: str) -> list[dict[str, Any]]:

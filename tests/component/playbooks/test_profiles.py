@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     parse_documents,
     render_document,
     render_profile,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 

@@ -15,8 +15,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file
     parse_identities,
     require_passphrase,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import KitKeys, open_kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import KitKeys, open_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site import (
     PASSWORD,
     VaultLibrary,

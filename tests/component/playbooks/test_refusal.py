@@ -37,7 +37,7 @@ ATTEMPTS = [
 ]
 REFUSED = {"failed": True, "msg": "expected a ticket", "reason": "TICKET_REFUSED"}
 OPTIONS = {
-    "kubeadm_node": ("node_ip", "ignore_preflight_errors", "allow_cgroup_v1", "wait_seconds"),
+    "kubeadm_node": ("node_ip", "second_node_ip", "ignore_preflight_errors", "allow_cgroup_v1", "wait_seconds"),
     "tpm_authorization": ("tcti",),
     "cluster_info": (),
     "node_status_info": (),

@@ -24,8 +24,8 @@ OPTIONS = (
     "admin_certificate", "allow_cgroup_v1", "at_once", "certificate", "cluster_ca", "cluster_name", "enabled",
     "endorsement_authorities", "exceptions", "extra_sans", "field_manager", "ignore_preflight_errors",
     "kubernetes_version", "manifests", "name", "node_ip", "policy_directory", "port", "profiles", "records",
-    "send_policy", "server", "service_subnet", "site", "state", "taints", "tcti", "tls_server_name", "wait_seconds",
-    "what",
+    "second_node_ip", "send_policy", "server", "service_subnet", "site", "state", "taints", "tcti", "tls_server_name",
+    "wait_seconds", "what",
 )  # fmt: skip
 MODULES = (
     "admin_kubeconfig", "cluster", "cluster_objects", "control_plane_certificates", "init", "kubeadm_node",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site import (
     PASSWORD,
     VaultLibrary,

@@ -11,10 +11,9 @@ import os
 import sys
 from pathlib import Path
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile, render
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile, Site, render
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 from ansible_collections.attested.kubernetes.tests.support.verification import CLUSTER_ID, SoftNode, running_node

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -35,6 +37,24 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import run_preflight
 print(json.dumps(dict(run_preflight(json.load(sys.stdin), False).values)))
+"""
+
+# a network and a system bus of its own, in which firewalld runs and opens one port
+WITH_FIREWALLD = """
+mount -t tmpfs tmpfs /run
+mkdir /run/dbus
+dbus-daemon --system --nofork --nopidfile &
+bus=$!
+until [ -S /run/dbus/system_bus_socket ]; do sleep 0.1; done
+firewalld --nofork --nopid &
+firewall=$!
+for _ in $(seq 100); do firewall-cmd --state && break; sleep 0.2; done
+firewall-cmd --add-port=10250/tcp
+"$@"
+code=$?
+kill $firewall $bus
+wait
+exit $code
 """
 
 
@@ -71,6 +91,9 @@ def options(tcti: str, **changed: Any) -> dict[str, Any]:
         "firmware_log": str(place("firmware")),
         "userspace_log": str(place("userspace")),
         "node_ip": "127.0.0.1",
+        "second_node_ip": "",
+        "pod_subnet": "10.244.0.0/16",
+        "service_subnet": "10.96.0.0/16",
         "api_endpoint": "localhost:6443",
         "peers": [],
         "state_disk": "",
@@ -223,3 +246,19 @@ def test_ports_peers_addresses_and_the_clock_are_really_tried(booted: Swtpm):
         ("note", "expected an answer of no-such-host.invalid:22, none came")
     ]
     assert [level for level, _text in findings(values, checks={"address", "endpoint", "clock"})] == ["missing"] * 3
+
+
+def test_a_firewalld_that_opens_one_of_two_ports_is_told_with_its_command():
+    missing = [one for one in ("dbus-daemon", "firewall-cmd", "unshare") if shutil.which(one) is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"firewalld cannot run here: needs root, and lacks {' '.join(missing) or 'nothing else'}")
+    given = json.dumps(options("device:/dev/no-such-tpm", ports=[9091, 10250, 10257]))
+    apart = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", WITH_FIREWALLD, "sh"]
+    argv = [*apart, sys.executable, "-c", WITHOUT_LIBRARIES]
+    done = subprocess.run(argv, input=given, cwd=SOURCES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    ((level, text),) = findings(said, checks={"firewall"})
+    assert (level, text) == ("note", "firewalld runs, and its default zone does not open the ports 9091")
+    (step,) = [one["next_step"] for one in said["findings"] if one["check"] == "firewall"]
+    assert "firewall-cmd --permanent --add-port=9091/tcp && firewall-cmd --reload" in step

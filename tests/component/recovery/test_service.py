@@ -30,7 +30,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
     recover,
     recover_all,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender, Contest
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import Contender, Contest
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import (
     RECOVER,
     RecoverySecrets,
@@ -39,8 +39,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_attestation_key,
     load_endorsement_key,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import UnknownServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import UnknownServer
 from ansible_collections.attested.kubernetes.tests.support import boots, recovery_node
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys

@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import recovery_helper
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import ClusterKeys
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import (
     HelperTrial,
     Locked,
     Offer,

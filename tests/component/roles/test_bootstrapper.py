@@ -68,7 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
     }
     groups = {
         "control_planes": {"hosts": {"cp-1.prod": {}}},
-        "workers": {"hosts": {"w-1": {"attested_node_ip": "10.0.0.21"}}},
+        "workers": {"hosts": {"w-1": {"attested_node_ip": "10.0.0.21", "attested_second_node_ip": "fd00::21"}}},
     }
     defaults = [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")]
     hosts = {"nodes": {"vars": SITE, "children": groups}}
@@ -87,7 +87,8 @@ def written(found: dict[str, dict[str, dict[str, Any]]], tmp_path: Path) -> Path
 def test_the_bootstrapper_reads_its_configuration_and_only_a_control_plane_serves_init(written: Path) -> None:
     checks = ("NumCPU", "Mem")
     worker = load_config(BootstrapperConfig, written / "w-1-bootstrapper.yml")
-    assert worker == BootstrapperConfig(node_ip="10.0.0.21", ignore_preflight_errors=checks)
+    addresses = {"node_ip": "10.0.0.21", "second_node_ip": "fd00::21"}
+    assert worker == BootstrapperConfig(**addresses, ignore_preflight_errors=checks)
     control_plane = load_config(BootstrapperConfig, written / "cp-1.prod-bootstrapper.yml")
     expected = {"role": Role.CONTROL_PLANE, "serve_init": True}
     assert control_plane == BootstrapperConfig(node_ip="10.0.0.11", ignore_preflight_errors=checks, **expected)

@@ -12,7 +12,6 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_SHA1,
     ALG_SHA256,
@@ -25,7 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_endorsement_key,
     persist_keys,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import sized
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest, sized
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import Credential, make_credential
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import constants as c
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import Session
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import Session
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import seal, unseal
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import make_credential
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.transport import connect, parse_tcti
 

@@ -40,7 +40,7 @@ import sys
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import RH_ENDORSEMENT, SESSION_POLICY
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_endorsement_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import AK
 with open_tpm(sys.argv[1], lock_directory=sys.argv[2]) as tpm:
     ek = load_endorsement_key(tpm)
     sessions = [tpm.session(ek, SESSION_POLICY) for _ in range(3)]

@@ -27,8 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     persist_keys,
     plan_persistence,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import NvCounter, seal, unseal
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, EK_RSA, SRK, make_credential
 
 if TYPE_CHECKING:

@@ -22,8 +22,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     load_endorsement_key,
     persist_keys,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import COUNTER_ATTRIBUTES, NvCounter, NvPublic
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import (
+    COUNTER_ATTRIBUTES,
+    NvCounter,
+    NvPublic,
+    seal,
+    unseal,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import Credential, make_credential
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import ResponseError
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_endorsement_key, persist_keys
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import SealedObject, seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import SealedObject, seal, unseal
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Outcome
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Outcome
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import (
     Patience,
     examine,

@@ -16,8 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import Acquisition
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import NodeView
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import Worker
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import ControlPlaneMember, Worker
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal

@@ -33,7 +33,7 @@ from ...policy.assertions import (
 from ...source.version import Measured, parse_measured
 from ...tpm.constants import ALG_SHA256
 from . import kinds
-from .describe import load_options
+from .kinds import load_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...policy.assertions import FIRMWARE_REGISTER, GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, SECURE_BOOT_REGISTER
 from ...tpm.constants import ALG_SHA256
 from . import kinds
-from .describe import describe, described_authority, described_keys, printable
 from .facts import is_proven, is_separator
+from .kinds import describe, described_authority, described_keys, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

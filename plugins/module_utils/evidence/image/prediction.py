@@ -30,7 +30,7 @@ from ...policy.assertions import (
 from ...policy.profile import AllowedValue, MeasuredEvent
 from ...reasons import Reason
 from ..eventlog import kinds
-from ..eventlog.describe import load_options, printable
+from ..eventlog.kinds import load_options, printable
 from ..eventlog.replay import extend, initial_value
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.action.etcd_restoration import ActionModule
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import make_identity
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile, render
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import Manifest, pack, unpack
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile, render
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

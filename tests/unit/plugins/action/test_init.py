@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible.parsing.vault import VaultSecretsContext
 from ansible_collections.attested.kubernetes.plugins.action import init as action
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Ended
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import BroughtPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Ended
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import BroughtPolicy
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa
 from ansible_collections.attested.kubernetes.tests.support.init_site import SECRETS, InitSite
@@ -83,7 +83,7 @@ def done(site: InitSite, **changes: Any) -> dict[str, Any]:
 
 
 def mark(site: InitSite) -> int:
-    return cluster_file.parse(site.site.cluster_file.read_bytes()).policy.generation
+    return site_directory.parse(site.site.cluster_file.read_bytes()).policy.generation
 
 
 def test_the_first_policy_goes_along_signed_for_this_cluster(site: InitSite, machine: Machine) -> None:

@@ -15,7 +15,7 @@ import pytest
 from ansible.parsing.vault import VaultSecretsContext
 from ansible_collections.attested.kubernetes.plugins.action import rotation, rotation_recipient
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import OfferStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import open_orders

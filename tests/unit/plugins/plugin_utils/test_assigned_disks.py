@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.action.node_identity import ActionModule as NodeIdentity
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 
 if TYPE_CHECKING:

@@ -33,6 +33,20 @@ def test_a_stage_is_named_when_it_begins() -> None:
     ]
 
 
+def test_a_task_with_the_name_of_its_include_is_printed_once() -> None:
+    said: list[str] = []
+    screen = InitScreen("cp-1", say=said.append)
+    for one in (step("A", "one", 0.0), step("A", "one", 0.1), step("A", "two", 1.0), step("B", "two", 2.0)):
+        screen.progress(one)
+    assert [" ".join(row.split()) for row in said] == [
+        "cp-1: A",
+        "- one 0.0 s",
+        "- two 1.0 s",
+        "cp-1: B",
+        "- two 2.0 s",
+    ]
+
+
 def test_a_reason_to_wait_is_said_once_until_something_new_happens() -> None:
     said: list[str] = []
     screen = InitScreen("cp-1", say=said.append)

@@ -10,7 +10,6 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines im
     begun_line,
     failed_items,
     failure_lines,
-    folded_line,
     host_lines,
     hosts_in_short,
     line,
@@ -49,7 +48,7 @@ def test_hosts_in_short(names, total, expected):
 @pytest.mark.parametrize(
     ("changes", "seconds", "expected"),
     [
-        pytest.param({"good": ["w-1"]}, 0.2, False, id="a short check is folded"),
+        pytest.param({"good": ["w-1"]}, 0.2, False, id="a short check has no line"),
         pytest.param({"good": ["w-1"]}, 1.5, True, id="a long check is told"),
         pytest.param({"changed": ["w-1"]}, 0.1, True, id="a change is told"),
         pytest.param({"good": ["w-1"], "steps": [("w-1", {"name": "certs"})]}, 0.1, True, id="steps are told"),
@@ -72,7 +71,7 @@ def test_steps_stand_below_their_stage():
 
 
 def test_no_row_is_wider_than_the_terminal():
-    rows = [line("n" * 200, "changed", "h" * 200, 6000), folded_line(3, 99.9)]
+    rows = [line("n" * 200, "changed", "h" * 200, 6000)]
     rows += failure_lines("w-1", {"msg": "word " * 90, "hint": "hint " * 90}, stage=STAGE, playbook="x.yml")
     rows += [begun_line("n" * 200, after_seconds=6000), *host_lines("cp-1", "word " * 90)]
     assert max(len(row) for row in rows) <= WIDTH

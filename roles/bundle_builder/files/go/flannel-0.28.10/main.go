@@ -14,9 +14,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -52,13 +55,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Getenv("HOST_IP")); err != nil && !errors.Is(err, context.Canceled) {
+	if err := run(ctx, strings.Split(os.Getenv("HOST_IPS"), ",")); err != nil && !errors.Is(err, context.Canceled) {
 		log.Exitf("flannel ends: %v", err)
 	}
 }
 
 // run connects this node to the Pods of the others until ctx ends. The API names the node by NODE_NAME.
-func run(ctx context.Context, address string) error {
+func run(ctx context.Context, addresses []string) error {
 	if err := os.Remove(subnetFile); err != nil && !os.IsNotExist(err) { // of a container before this one
 		return err
 	}
@@ -70,12 +73,13 @@ func run(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	network, wait, err := register(ctx, manager, config, address)
+	network, wait, err := register(ctx, manager, config, addresses)
 	if err != nil {
 		return err
 	}
 	defer wait.Wait()
-	if err := dropRoutes(network.Lease().Subnet); err != nil {
+	own := subnets(config, network.Lease())
+	if err := dropRoutes(own); err != nil {
 		return err
 	}
 	if err := writeRules(ctx, config, network.Lease()); err != nil {
@@ -86,7 +90,7 @@ func run(ctx context.Context, address string) error {
 		network.Run(ctx)
 		wait.Done()
 	}()
-	if err := writeCNI(network.Lease().Subnet.String(), network.MTU()); err != nil {
+	if err := writeCNI(own, network.MTU()); err != nil {
 		return err
 	}
 	if err := manager.HandleSubnetFile(subnetFile, config, true, network.Lease().Subnet, network.Lease().IPv6Subnet, network.MTU()); err != nil {
@@ -95,20 +99,40 @@ func run(ctx context.Context, address string) error {
 	if err := manager.CompleteLease(ctx, network.Lease(), wait); err != nil {
 		return err
 	}
-	log.Infof("ready: Pods of this node have addresses of %s", network.Lease().Subnet)
+	log.Infof("ready: Pods of this node have addresses of %v", own)
 	<-ctx.Done()
 	return nil
 }
 
-// register announces the subnet and the address of this node to the others.
-func register(ctx context.Context, manager subnet.Manager, config *subnet.Config, address string) (backend.Network, *sync.WaitGroup, error) {
+// subnets returns the networks of this node's Pods, one of each address family that the cluster has.
+func subnets(config *subnet.Config, own *lease.Lease) []*net.IPNet {
+	found := []*net.IPNet{own.Subnet.ToIPNet()}
+	if config.EnableIPv6 {
+		found = append(found, own.IPv6Subnet.ToIPNet())
+	}
+	return found
+}
+
+// register announces the subnets and the addresses of this node to the others.
+func register(ctx context.Context, manager subnet.Manager, config *subnet.Config, addresses []string) (backend.Network, *sync.WaitGroup, error) {
 	family, err := ipmatch.GetIPFamily(config.EnableIPv4, config.EnableIPv6)
 	if err != nil {
 		return nil, nil, err
 	}
-	link, err := ipmatch.LookupExtIface(address, "", "", family, ipmatch.PublicIPOpts{})
+	var four, six string
+	for _, address := range addresses {
+		if found, err := netip.ParseAddr(address); err == nil && found.Is4() {
+			four = address
+		} else {
+			six = address
+		}
+	}
+	if four == "" || (config.EnableIPv6 && six == "") {
+		return nil, nil, fmt.Errorf("expected an address of this node in each family of %s, got %v", networkConfig, addresses)
+	}
+	link, err := ipmatch.LookupExtIface(four, "", "", family, ipmatch.PublicIPOpts{PublicIPv6: six})
 	if err != nil {
-		return nil, nil, fmt.Errorf("expected a link with the address %s of this node: %w", address, err)
+		return nil, nil, fmt.Errorf("expected one link with the addresses %v of this node: %w", addresses, err)
 	}
 	chosen, err := backend.NewManager(ctx, manager, link).GetBackend(config.BackendType)
 	if err != nil {
@@ -119,15 +143,19 @@ func register(ctx context.Context, manager subnet.Manager, config *subnet.Config
 	return network, wait, err
 }
 
-// dropRoutes removes the way to another node whose subnet this node has now, as after a reset.
-func dropRoutes(own ip.IP4Net) error {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: own.ToIPNet()}, netlink.RT_FILTER_DST)
-	for _, route := range routes {
-		if route.Gw != nil {
-			err = errors.Join(err, netlink.RouteDel(&route))
+// dropRoutes removes the ways to another node whose subnets this node has now, as after a reset.
+func dropRoutes(own []*net.IPNet) error {
+	var problems error
+	for _, subnet := range own {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Dst: subnet}, netlink.RT_FILTER_DST)
+		problems = errors.Join(problems, err)
+		for _, route := range routes {
+			if route.Gw != nil {
+				problems = errors.Join(problems, netlink.RouteDel(&route))
+			}
 		}
 	}
-	return err
+	return problems
 }
 
 // writeRules lets Pods out of the network under their node's address, and lets all traffic of Pods be forwarded.
@@ -148,8 +176,12 @@ func writeRules(ctx context.Context, config *subnet.Config, own *lease.Lease) er
 }
 
 // writeCNI writes the configuration by which containerd connects the Pods of this node, in one step.
-func writeCNI(pods string, mtu int) error {
+func writeCNI(pods []*net.IPNet, mtu int) error {
 	type fields map[string]any
+	var ranges [][]fields
+	for _, subnet := range pods {
+		ranges = append(ranges, []fields{{"subnet": subnet.String()}})
+	}
 	bridge := fields{
 		"type":             "bridge",
 		"bridge":           "cni0",
@@ -157,7 +189,7 @@ func writeCNI(pods string, mtu int) error {
 		"hairpinMode":      true,
 		"isGateway":        true,
 		"isDefaultGateway": true,
-		"ipam":             fields{"type": "host-local", "ranges": [][]fields{{{"subnet": pods}}}},
+		"ipam":             fields{"type": "host-local", "ranges": ranges},
 	}
 	ports := fields{"type": "portmap", "capabilities": fields{"portMappings": true}}
 	content, err := json.MarshalIndent(fields{"cniVersion": "1.0.0", "name": "flannel", "plugins": []fields{bridge, ports}}, "", "  ")

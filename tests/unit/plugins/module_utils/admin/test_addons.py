@@ -101,7 +101,8 @@ def test_the_network_plugin_goes_before_the_add_ons_of_the_site():
         ("flannel", "kube-system", True),
         ("web", "web", False),
     ]
-    assert found[0].values == {"image": "localhost/attested-flannel:0.28.10", "network": "10.244.0.0/16"}
+    values = {"image": "localhost/attested-flannel:0.28.10", "network": "10.244.0.0/16", "ipv6Network": ""}
+    assert found[0].values == values
     assert read_chart(CHARTS / "elsewhere", found[0]).suffix == DIRECTORY
 
 
@@ -114,7 +115,16 @@ def test_the_network_plugin_is_not_listed_once_more():
     assert len(parse_addons({"addons": [{**row, "namespace": "web"}]}, before=(flannel(),))) == 2
 
 
-@pytest.mark.parametrize("subnet", ["fd00::/48", "10.244.0.1/16", "10.244.0.0/33", ""])
+@pytest.mark.parametrize("subnet", ["10.244.0.0/16,fd00:10::/48", "fd00:10::/48,10.244.0.0/16"])
+def test_flannel_has_the_networks_of_both_families(subnet):
+    values = flannel(pod_subnet=subnet).values
+    assert (values["network"], values["ipv6Network"]) == ("10.244.0.0/16", "fd00:10::/48")
+
+
+@pytest.mark.parametrize(
+    "subnet",
+    ["fd00::/48", "10.244.0.1/16", "10.244.0.0/33", "", "10.244.0.0/16,10.245.0.0/16", "10.244.0.0/16, fd00::/48"],
+)
 def test_flannel_needs_an_ipv4_network(subnet):
     with pytest.raises(SiteError, match="flannel: expected an IPv4 network") as caught:
         flannel(pod_subnet=subnet)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     disk_in,
     plan_disks,
-    with_disk,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     read_nodes,
     render_identity_file,
+    with_disk,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId

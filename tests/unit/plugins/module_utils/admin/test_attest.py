@@ -13,8 +13,12 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Testimony as Said
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import Delivered
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import chip_keys, known_first, vouch
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import (
+    Delivered,
+    chip_keys,
+    known_first,
+    vouch,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     InventoryNode,
     render_identity_file,
@@ -32,7 +36,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verif
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.answers import AnswerStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import (
     Preset,
     learn_preset,
     preset_registers,

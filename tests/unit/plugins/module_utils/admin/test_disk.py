@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import preflight
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight_facts import DiskView
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight_checks import DiskView
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import DiskFacts, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import (
     Delivered,
     read_delivered,
     read_list,

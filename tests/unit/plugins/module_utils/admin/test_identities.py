@@ -175,6 +175,11 @@ ON = {"attested_kubelet_serving_certificates": True}
         pytest.param({**ON, "ansible_host": "10.0.0.21"}, ("10.0.0.21",), id="where Ansible reaches it"),
         pytest.param({**ON, "ansible_host": "fd00::21"}, ("fd00::21",), id="version 6"),
         pytest.param(
+            {"attested_node_ip": "10.0.0.21", "attested_second_node_ip": "fd00::21"},
+            ("10.0.0.21", "fd00::21"),
+            id="two",
+        ),
+        pytest.param(
             {"attested_kubelet_serving_certificates": "yes", "ansible_host": "10.0.0.21"}, ("10.0.0.21",), id="a word"
         ),
         pytest.param({"attested_kubelet_serving_certificates": "no", "ansible_host": "w"}, (), id="the other word"),
@@ -185,16 +190,17 @@ def test_an_address_is_said_where_certificates_name_it(known: dict[str, object],
     assert {one.node_name: one.addresses for one in identities} == {"cp-1": (), "w-1": addresses}
 
 
+@pytest.mark.parametrize("variable", ["attested_node_ip", "attested_second_node_ip"])
 @pytest.mark.parametrize("address", ["w-1.example", "10.0.0.21/24", "127.0.0.1", "0.0.0.0", "ff02::1", "fd00::021"])
-def test_an_address_that_no_certificate_should_name_is_refused(address: str) -> None:
-    with pytest.raises(AttestedError, match="expected attested_node_ip of w-1 as an IP address") as caught:
-        read_nodes(hosts(**ON, attested_node_ip=address), GROUPS)
+def test_an_address_that_no_certificate_should_name_is_refused(variable: str, address: str) -> None:
+    with pytest.raises(AttestedError, match="expected attested_node_ip and .* of w-1 as IP addresses") as caught:
+        read_nodes(hosts(**ON, **{"attested_node_ip": "10.0.0.21", variable: address}), GROUPS)
     assert caught.value.code == "SITE_INVENTORY"
 
 
 def test_two_nodes_with_one_address_are_refused() -> None:
-    inventory = hosts(**ON, attested_node_ip="10.0.0.21")
-    inventory["w-2"] = {**ON, "attested_node_ip": "10.0.0.21"}
-    with pytest.raises(AttestedError, match="w-1 and w-2 have 10.0.0.21") as caught:
+    inventory = hosts(**ON, attested_node_ip="10.0.0.21", attested_second_node_ip="fd00::21")
+    inventory["w-2"] = {**ON, "attested_node_ip": "10.0.0.22", "attested_second_node_ip": "fd00::21"}
+    with pytest.raises(AttestedError, match="w-1 and w-2 have fd00::21") as caught:
         read_nodes(inventory, GROUPS)
     assert caught.value.code == "SITE_INVENTORY"

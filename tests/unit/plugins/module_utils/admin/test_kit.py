@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import parse_identities
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
     Cost,
     KitKeys,
     Lock,
+    PassphraseFacts,
     close_kit,
     describe_kit,
     open_kit,
-    stretch,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
-    PassphraseFacts,
     read_envelope,
     seal_envelope,
+    stretch,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import kubeconfig_copy
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access, kubeconfig_body
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def body(*, server: str = "api.prod.example:6443", ca: bytes = b"CA", certificat
 
 
 def merge(path: Path, **changes: Any) -> dict[str, Any]:
-    kubeconfig_copy.merged(path, body(**changes)).write()
+    admin_access.merged(path, body(**changes)).write()
     written: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return written
 
@@ -75,7 +75,7 @@ def test_a_renewal_changes_the_credential_and_keeps_what_the_admin_set(tmp_path:
     written["clusters"][0]["cluster"]["proxy-url"] = "http://proxy"
     path.write_text("# a remark\n" + yaml.safe_dump(written), encoding="utf-8")
     before = path.read_bytes()
-    assert kubeconfig_copy.merged(path, body()).text == before, "nothing changes, remarks neither"
+    assert admin_access.merged(path, body()).text == before, "nothing changes, remarks neither"
     again = merge(path, certificate=b"two", ca=b"another CA")
     assert again["contexts"][0]["context"] == {"cluster": NAME, "user": NAME, "namespace": "two"}
     assert again["clusters"][0]["cluster"]["proxy-url"] == "http://proxy"
@@ -129,12 +129,12 @@ def test_an_own_file_takes_the_place_of_an_earlier_one_alone(tmp_path: Path) -> 
     root.mkdir()
     (root / "hosts.yml").touch()
     site, path = Site.at(root), tmp_path / "alice"
-    kubeconfig_copy.own_file(path, body(), site=site).write()
-    assert kubeconfig_copy.own_file(path, body(), site=site).is_current
-    kubeconfig_copy.own_file(path, body(certificate=b"two"), site=site).write()
+    admin_access.own_file(path, body(), site=site).write()
+    assert admin_access.own_file(path, body(), site=site).is_current
+    admin_access.own_file(path, body(certificate=b"two"), site=site).write()
     assert yaml.safe_load(path.read_text()) == body(certificate=b"two")
     merge(path)
     before = path.read_bytes()
     with pytest.raises(SiteError, match="left unchanged"):
-        kubeconfig_copy.own_file(path, body(), site=site)
+        admin_access.own_file(path, body(), site=site)
     assert path.read_bytes() == before

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.master_rotation import apply_in_site, is_own
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.recovery_kit import gather
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets import apply_in_site, is_own
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.values import ClusterFacts, plan_values
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.phrases import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares import (
     combine_phrases,
     read_phrase,
     split_secret,

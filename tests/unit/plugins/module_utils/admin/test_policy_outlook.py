@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_outlook import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import (
     Failing,
     LastSeen,
     Unknown,
     outlook,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Lockdown
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import judged, learned
 
 if TYPE_CHECKING:

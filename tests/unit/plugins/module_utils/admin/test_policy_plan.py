@@ -10,10 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile, PolicyMark
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_outlook import LastSeen
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import (
+    LastSeen,
     Observed,
     PolicyPlan,
     plan_next,
@@ -22,6 +21,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_p
     require_accepted,
     require_short,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import ClusterFile, PolicyMark
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
@@ -253,9 +253,9 @@ FACTS = ClusterFile(
 
 
 def test_the_site_remembers_what_it_signed() -> None:
-    assert cluster_file.parse(cluster_file.render(FACTS)).policy == PolicyMark()
+    assert site_directory.parse(site_directory.render(FACTS)).policy == PolicyMark()
     facts = replace(FACTS, policy=PolicyMark(generation=3, content_sha256=ek(5), revoked=(ek(2),)))
-    assert cluster_file.parse(cluster_file.render(facts)) == facts
+    assert site_directory.parse(site_directory.render(facts)) == facts
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_the_site_remembers_what_it_signed() -> None:
 )
 def test_a_memory_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(AttestedError) as caught:
-        cluster_file.parse(cluster_file.render(FACTS) + text.encode() + b"\n")
+        site_directory.parse(site_directory.render(FACTS) + text.encode() + b"\n")
     assert caught.value.code == "SITE_CLUSTER_FILE"
 
 

@@ -9,15 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight_checks import Level, judge
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight_facts import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight_checks import (
     BootView,
     DiskView,
     Expected,
+    Level,
     MachineView,
     Skew,
     StateDisk,
     TpmView,
+    judge,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.prerequisites import Machine
 
@@ -25,7 +26,6 @@ BASE = Machine(missing_packages=(), swaps=(), cgroup_version=2, missing_kernel_p
 TPM = TpmView(maker="IFX", sha256_bank=True, certificates=("RSA-2048 (L-1)",), registers={0: bytes(32)})
 SEEN = MachineView(
     base=BASE,
-    has_dpkg=True,
     root=True,
     architecture="x86_64",
     python=(3, 11),
@@ -39,7 +39,7 @@ SEEN = MachineView(
     skew=Skew(least=-30.0, most=0.5),
     remote_tmp_kind="tmpfs",
     taken_ports=(),
-    has_node_ip=True,
+    foreign_addresses=(),
     endpoint_resolves=True,
     silent_peers=(),
     prepared=False,
@@ -92,7 +92,7 @@ def test_a_good_machine_lacks_nothing():
         pytest.param({"memory": 1 << 30}, "memory", "got 1024", id="little memory"),
         pytest.param({"foreign_kubernetes": ("/etc/x",)}, "kubernetes", "found /etc/x", id="another Kubernetes"),
         pytest.param({"endpoint_resolves": False}, "endpoint", "api.prod.example", id="endpoint without address"),
-        pytest.param({"has_node_ip": False}, "address", "10.0.0.11", id="foreign address"),
+        pytest.param({"foreign_addresses": ("10.0.0.11",)}, "address", "10.0.0.11", id="foreign address"),
         pytest.param({"taken_ports": (6443,)}, "ports", "6443", id="port taken"),
         pytest.param({"tpm": TpmView(problem="no TPM"), "boot": BootView()}, "tpm", "no TPM", id="no TPM"),
         pytest.param({"tpm": replace(TPM, sha256_bank=False)}, "tpm", "SHA-256", id="no SHA-256 bank"),
@@ -143,7 +143,11 @@ def test_one_thing_is_missing_and_named_with_a_next_step(seen: dict[str, Any], c
         pytest.param(
             {}, {"kubelets_checked": False}, "note", "will not be checked", id="kubelets without certificates"
         ),
-        pytest.param({"has_dpkg": False}, {}, "not looked at", "no dpkg", id="another distribution"),
+        pytest.param(
+            {"base": replace(BASE, package_manager="")}, {}, "not looked at", "neither dpkg nor rpm", id="no packages"
+        ),
+        pytest.param({"closed_ports": (6443, 9090)}, {}, "note", "open the ports 6443 9090", id="a firewall"),
+        pytest.param({"selinux_enforces": True}, {}, "note", "SELinux enforces", id="SELinux"),
         pytest.param({"boot": BootView(unseen="no yaml")}, {}, "not looked at", "no yaml", id="a library is missing"),
     ],
 )
@@ -174,7 +178,9 @@ def test_a_name_that_kubernetes_does_not_take_is_missing():
 
 
 def test_everything_is_listed_at_once_and_what_keeps_out_comes_first():
-    levels = [one[0] for one in found({"silent_peers": ("x:22",), "root": False, "has_node_ip": False}, {})]
+    levels = [
+        one[0] for one in found({"silent_peers": ("x:22",), "root": False, "foreign_addresses": ("10.0.0.11",)}, {})
+    ]
     assert levels == ["missing", "missing", "note"]
 
 

@@ -18,8 +18,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned

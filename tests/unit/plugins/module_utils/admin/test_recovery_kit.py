@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit, secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
     KitKeys,
     Lock,
     close_kit,
     open_kit,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes

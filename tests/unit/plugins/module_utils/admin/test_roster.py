@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import Roster, make_roster
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import read_nodes
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
+    Roster,
+    make_roster,
+    read_nodes,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 
 GROUPS = {"control_planes": ["m-1", "m-2"], "workers": ["a-1", "z-1"]}

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file, secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import parse_salt
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets, site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets import Origin
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site, parse_salt
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import generate_master_secret
@@ -52,7 +51,7 @@ def site(tmp_path: Path) -> Site:
     return Site.at(tmp_path)
 
 
-def make(site: Site, origin: Origin | None = None) -> cluster_file.ClusterFile:
+def make(site: Site, origin: Origin | None = None) -> site_directory.ClusterFile:
     return secrets.apply(
         site, secrets.plan(site, origin), name="prod", vault=XorVault(), clock=FixedClock(), random=SystemRandom()
     )
@@ -204,13 +203,13 @@ def test_malformed_cluster_file_is_refused_by_name(site: Site, change, said: str
     make(site)
     text = change(site.cluster_file.read_text(encoding="utf-8"))
     with pytest.raises(AttestedError, match=said) as refused:
-        cluster_file.parse(text.encode())
+        site_directory.parse(text.encode())
     assert refused.value.code == "SITE_CLUSTER_FILE"
 
 
 def test_parse_is_the_inverse_of_render(site: Site) -> None:
     public = make(site)
-    assert cluster_file.parse(cluster_file.render(public)) == public
+    assert site_directory.parse(site_directory.render(public)) == public
 
 
 def make_boot_key(site: Site) -> None:

@@ -11,7 +11,6 @@ from itertools import combinations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import require_passphrase
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.phrases import split_secret
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares import (
     Share,
     ShareOrder,
@@ -19,6 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares i
     parse_share,
     shares_of,
     split_master,
+    split_secret,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError

@@ -124,6 +124,39 @@ def test_everything_is_observed_in_one_go(tmp_path: Path):
     assert result.values["ready"] is False
 
 
+class Programs:
+    """A machine without the programs ``missing``; its rpm knows the packages ``known``."""
+
+    def __init__(self, *known: str, missing: Sequence[str], reason: Reason = Reason.COMMAND_MISSING) -> None:
+        self._known, self._missing, self._reason = known, missing, reason
+
+    def run(self, argv: Sequence[str], **_options: object) -> CommandResult:
+        if argv[0] in self._missing:
+            raise SystemFault(f"no answer of {argv[0]}", reason=self._reason)
+        code = int(argv[0] == "rpm" and argv[-1] not in self._known)
+        return CommandResult(argv=tuple(argv), returncode=code, stdout=b"", stderr=b"")
+
+
+def test_a_machine_with_rpm_is_asked_for_the_names_of_its_distribution(tmp_path: Path):
+    runner = Programs("procps-ng", "util-linux", missing=["dpkg-query"])
+    machine = MachineReader(runner=runner, root=tmp_path).observe(
+        ["conntrack", "mount", "procps", "runc", "util-linux"]
+    )
+    assert (machine.package_manager, machine.missing_packages) == ("dnf", ("conntrack-tools", "runc"))
+
+
+def test_a_machine_with_neither_dpkg_nor_rpm_is_not_asked_for_packages(tmp_path: Path):
+    runner = Programs(missing=["dpkg-query", "rpm"])
+    machine = MachineReader(runner=runner, root=tmp_path).observe(["conntrack"])
+    assert (machine.package_manager, machine.missing_packages) == ("", ())
+
+
+def test_an_error_of_a_package_manager_is_raised(tmp_path: Path):
+    runner = Programs(missing=["dpkg-query"], reason=Reason.COMMAND_TIMEOUT)
+    with pytest.raises(SystemFault, match="no answer of dpkg-query"):
+        MachineReader(runner=runner, root=tmp_path).observe(["conntrack"])
+
+
 def test_a_state_disk_needs_more_of_the_kernel_loaded_or_loadable(tmp_path: Path):
     (tmp_path / "sys/module/dm_crypt").mkdir(parents=True)
     reader = MachineReader(runner=OnlyModprobe("br_netfilter", "overlay"), root=tmp_path)

@@ -13,8 +13,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Lock, close_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import Lock, close_kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
@@ -117,8 +117,8 @@ def test_a_folder_that_holds_something_and_a_file_that_is_no_kit_stay(kit: Path,
 
 
 def public_file(path: Path, cluster: bytes) -> str:
-    facts = cluster_file.ClusterFile(cluster_id=cluster, measurement_salt=SALT, join_ca=PEM, policy_key=PEM)
-    path.write_bytes(cluster_file.render(facts))
+    facts = site_directory.ClusterFile(cluster_id=cluster, measurement_salt=SALT, join_ca=PEM, policy_key=PEM)
+    path.write_bytes(site_directory.render(facts))
     return str(path)
 
 

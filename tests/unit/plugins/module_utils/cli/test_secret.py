@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import site_directory
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import (
     cluster_id,
@@ -54,10 +54,10 @@ def shares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def public_file(path: Path, *, salt: bytes = SALT) -> str:
-    facts = cluster_file.ClusterFile(
+    facts = site_directory.ClusterFile(
         cluster_id=cluster_id(measurement_secret(MASTER), salt), measurement_salt=salt, join_ca=PEM, policy_key=PEM
     )
-    path.write_bytes(cluster_file.render(facts))
+    path.write_bytes(site_directory.render(facts))
     return str(path)
 
 

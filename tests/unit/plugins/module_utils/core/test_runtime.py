@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier, wait_for_stop
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evide
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support.ek import chain_of, der
 from ansible_collections.attested.kubernetes.tests.support.exchange import DOOR_NONCE, Exchange, identity_of, learned

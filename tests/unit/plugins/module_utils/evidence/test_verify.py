@@ -39,9 +39,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decisio
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Posture
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA1
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import PcrSelection
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest, PcrSelection
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey, open_sealed
 from ansible_collections.attested.kubernetes.tests.support import boots

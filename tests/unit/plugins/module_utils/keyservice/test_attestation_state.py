@@ -16,8 +16,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.att
     RefusalKeeper,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.config import KeyServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy, StatusWriter
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
 from ansible_collections.attested.kubernetes.tests.support import house

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice import audit_log as module
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import (
     AuditLog,
@@ -25,7 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.aud
     digest_of,
     render,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import (
     AuditReport,
     heads_of,
     verify_audit,

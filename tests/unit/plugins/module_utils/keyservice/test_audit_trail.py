@@ -15,16 +15,16 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import (
     COUNTED_EVERY_SECONDS,
     KINDS,
     RECORDED_AT_ONCE,
     REFUSALS,
+    AuditPlace,
     AuditTrail,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import (
     AuditReport,
     verify_audit,
     verify_refusals,

@@ -13,17 +13,17 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import (
     RECORDED_AT_ONCE,
     REFUSALS,
+    AuditPlace,
     AuditTrail,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import RETRY_TICKS, HeadKeeper
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import ObjectCache
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rpc import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -106,6 +107,18 @@ def test_key_must_belong_to_the_certificate(ca: JoinCa, key: bytes) -> None:
     with pytest.raises(AttestedError) as refused:
         load_signing_key(JoinCa(certificate=ca.certificate, private_key=key))
     assert Coded(refused.value) == "SITE_SECRET_MALFORMED: join CA"
+
+
+def test_certificate_of_an_unknown_version_is_refused(ca: JoinCa) -> None:
+    """The library raises its own exception for it, which is no `ValueError`."""
+    der = x509.load_pem_x509_certificate(ca.certificate).public_bytes(serialization.Encoding.DER)
+    versioned = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x06", 1)
+    pem = b"-----BEGIN CERTIFICATE-----\n" + b64encode(versioned) + b"\n-----END CERTIFICATE-----\n"
+    with pytest.raises(x509.InvalidVersion):
+        x509.load_pem_x509_certificate(pem)
+    with pytest.raises(AttestedError) as refused:
+        load_signing_key(JoinCa(certificate=pem, private_key=ca.private_key))
+    assert Coded(refused.value) == "SITE_SECRET_MALFORMED: join CA in PEM"
 
 
 def test_private_key_stays_out_of_the_representation(ca: JoinCa) -> None:

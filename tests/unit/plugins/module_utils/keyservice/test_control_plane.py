@@ -19,13 +19,19 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.con
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import (
     ADMISSION_FILE,
+    AUDIT_WEBHOOK_FILE,
+    AUTHENTICATION_FILE,
     CONTROL_PLANE_FILES,
     ENCRYPTION_FILE,
     MAX_FILE_BYTES,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.site_settings import (
+    audit_webhook_file,
+    authentication_file,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import PodSecurity
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION, shared_files, write_files
 from ansible_collections.attested.kubernetes.tests.support.keys_of_no_use import encrypted_key, unknown_key
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -78,6 +84,21 @@ def test_what_pods_are_held_to_is_brought_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", ENCRYPTION, admission_file(PodSecurity()) * 2])
 def test_what_does_not_say_what_pods_are_held_to_is_refused(data: bytes) -> None:
     assert code(lambda: check_files({**shared_files(), ADMISSION_FILE: data})) == "CONTROL_PLANE_FILES_UNUSABLE"
+
+
+def test_issuers_and_the_audit_webhook_are_brought_where_they_are(tmp_path: Path) -> None:
+    """Without issuers each control plane writes the same file itself."""
+    issuers, webhook = authentication_file([{"issuer": {"url": "https://a"}}]), audit_webhook_file({"url": "https://a"})
+    given = {**shared_files(), AUTHENTICATION_FILE: issuers, AUDIT_WEBHOOK_FILE: webhook}
+    write_files(tmp_path, given)
+    assert {name: data.reveal() for name, data in check_files(read_files(tmp_path)).items()} == given
+    assert AUTHENTICATION_FILE not in check_files({**given, AUTHENTICATION_FILE: authentication_file([])})
+
+
+@pytest.mark.parametrize("name", [AUTHENTICATION_FILE, AUDIT_WEBHOOK_FILE])
+@pytest.mark.parametrize("data", [b"", b"[]", ENCRYPTION])
+def test_files_of_another_kind_are_refused(name: str, data: bytes) -> None:
+    assert code(lambda: check_files({**shared_files(), name: data})) == "CONTROL_PLANE_FILES_UNUSABLE"
 
 
 @pytest.mark.parametrize("name", CONTROL_PLANE_FILES)

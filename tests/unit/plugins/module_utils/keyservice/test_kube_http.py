@@ -10,8 +10,8 @@ from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice import kube_http
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice import kube_api
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
     ApiRequest,
     _ask,
     _Connections,
@@ -85,7 +85,7 @@ def test_what_is_no_whole_answer_is_an_error(pair: Pair, answer: bytes) -> None:
 
 @pytest.mark.parametrize("answer", [PLAIN, CHUNKED])
 def test_a_body_is_bounded(pair: Pair, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_http, "MAX_ANSWER_BYTES", 1)
+    monkeypatch.setattr(kube_api, "MAX_ANSWER_BYTES", 1)
     with pytest.raises(ValueError, match="at most 1 bytes"):
         _whole(pair.answer(answer))
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import (
     CLAIM,
     SOURCE,
     Arrival,
     WaitingQueue,
     plan_waiting,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock

@@ -15,8 +15,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.host impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.rate import TokenBuckets
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import REFUSALS, AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import (
+    REFUSALS,
+    AuditPlace,
+    AuditTrail,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.serving_approver import (

@@ -24,14 +24,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix
     RESPONSE,
     Caller,
     Service,
-    answer_of,
-    frame,
-    refusal_answer,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import (
     SocketServer,
+    answer_of,
     caller_gone,
+    frame,
     peer_user,
+    refusal_answer,
 )
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import list_attempts
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import list_attempts
 
 
 def stored(name: str, reason: str, last: str, **status: Any) -> dict[str, Any]:

@@ -11,13 +11,11 @@ import json
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
-    render_encryption,
-    require_encryption,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_file import (
     EncryptionFile,
     EncryptionKey,
     name_key,
+    render_encryption,
+    require_encryption,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import key_number
 

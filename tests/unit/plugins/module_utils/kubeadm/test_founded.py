@@ -10,8 +10,7 @@ import dataclasses
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ReturningFounder
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial, ReturningFounder
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import SHARED, FakeApi, Ready
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 import yaml
@@ -17,11 +18,22 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files 
     record_loaded,
     write_api_server_files,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial, Worker
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file, admission_path
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import (
+    ControlPlaneMember,
+    JoinMaterial,
+    Worker,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
+    admission_file,
+    admission_path,
+    audit_webhook_path,
+    authentication_path,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.site_settings import (
+    audit_webhook_file,
+    authentication_file,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec, PodSecurity
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import SHARED, Ready
 
 ENCRYPTION = render_encryption(b"k" * 32)
@@ -107,7 +119,7 @@ def test_pods_are_held_to_what_the_ticket_says_and_to_the_baseline_where_it_says
     member.write(dataclasses.replace(material, control_plane_files=files))
     member.apply(member.plan())
     assert admission_path(machine.paths).read_bytes() == wanted
-    assert has_loaded(machine.paths, wanted)
+    assert has_loaded(machine.paths.admission_taken, admission_path(machine.paths), wanted)
 
 
 def test_an_api_server_that_is_there_has_not_taken_what_is_written_beside_it(machine):
@@ -115,11 +127,39 @@ def test_an_api_server_that_is_there_has_not_taken_what_is_written_beside_it(mac
     manifest = machine.paths.kubernetes / "manifests/kube-apiserver.yaml"
     manifest.parent.mkdir(parents=True)
     manifest.touch()
+    record, place = machine.paths.admission_taken, admission_path(machine.paths)
     write_api_server_files(machine.paths, PodSecurity())
-    assert not has_loaded(machine.paths, admission_file(PodSecurity()))
-    record_loaded(machine.paths, admission_file(PodSecurity()))
-    assert has_loaded(machine.paths, admission_file(PodSecurity()))
-    assert not has_loaded(machine.paths, admission_file(PodSecurity(level="restricted")))
+    assert not has_loaded(record, place, admission_file(PodSecurity()))
+    record_loaded(record, admission_file(PodSecurity()))
+    assert has_loaded(record, place, admission_file(PodSecurity()))
+    assert not has_loaded(record, place, admission_file(PodSecurity(level="restricted")))
+
+
+def test_authenticators_and_the_audit_webhook_come_with_the_ticket(member, material, machine):
+    """The API server that is made then has the webhook's argument by a patch of kubeadm, and from its first start."""
+    issuer = authentication_file([{"issuer": {"url": "https://login.example", "audiences": ["kubernetes"]}}])
+    webhook = audit_webhook_file({"url": "https://audit.example/kubernetes"})
+    files = {**SHARED, "attested/authentication.yaml": issuer, "attested/audit-webhook.yaml": webhook}
+    member.write(dataclasses.replace(material, control_plane_files=files))
+    member.apply(member.plan())
+    place = audit_webhook_path(machine.paths)
+    assert authentication_path(machine.paths).read_bytes() == issuer
+    assert has_loaded(machine.paths.audit_webhook_taken, place, webhook)
+    (patch,) = json.loads((machine.paths.state / "patches/kube-apiserver-audit+json.json").read_bytes())
+    value = f"--audit-webhook-config-file={place}"
+    assert patch == {"op": "add", "path": "/spec/containers/0/command/-", "value": value}
+
+
+@pytest.mark.parametrize("name", ["authentication", "audit-webhook"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"kind: Config", b'{"clusters": []}'])
+def test_files_for_the_api_server_that_are_not_ours_are_refused_before_anything_is_written(
+    member, material, machine, name, content
+):
+    files = {**SHARED, f"attested/{name}.yaml": content}
+    with pytest.raises(Refusal, match=f"expected attested/{name}.yaml as this collection writes it") as caught:
+        member.write(dataclasses.replace(material, control_plane_files=files))
+    assert caught.value.code == "TICKET_MALFORMED"
+    assert not machine.paths.kubernetes.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"kind: AdmissionConfiguration"])

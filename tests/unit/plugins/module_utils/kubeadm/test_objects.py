@@ -17,13 +17,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin 
     groups_of,
     issue_admin_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import (
     api_versions,
     deprecated_apis,
     join_identities,
     read_cluster,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     ClusterPolicy,

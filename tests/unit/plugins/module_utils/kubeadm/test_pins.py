@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluste
     parse_pins,
     pinned,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import ControlPlaneMember
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_join
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.reset import Reset
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import ClusterSpec, NodeSpec

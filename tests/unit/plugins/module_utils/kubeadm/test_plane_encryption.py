@@ -20,22 +20,21 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_se
     with_encryption_file,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import guards, written_with
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
     PlaneEncryption,
     encryption_arguments,
     parse_keys,
+    render_encryption,
     render_keys,
     set_arguments,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
     admission_file,
     admission_path,
     encryption_path,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, PodSecurity
 from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 

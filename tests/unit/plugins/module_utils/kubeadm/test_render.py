@@ -12,10 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import (
-    PodSecurity,
-    parse_admission,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
     admission_file,
     admission_path,
@@ -29,6 +25,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec i
     ClusterSpec,
     KubernetesPaths,
     NodeSpec,
+    PodSecurity,
+    parse_admission,
 )
 
 CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")
@@ -113,6 +111,33 @@ def test_kubelets_ask_to_serve_and_are_held_to_it_unless_the_site_turned_that_of
     assert manager == {**manager_before, "cluster-signing-duration": "72h0m0s"}
     assert "kubelet-certificate-authority" not in server_before
     assert {kind for kind in before if before[kind] != after[kind]} == {"KubeletConfiguration", "ClusterConfiguration"}
+
+
+PODS, SERVICES = "10.244.0.0/16,fd00:1::/48", "10.96.0.0/16,fd00:2::/112"
+BOTH = {"pod_subnet": PODS, "service_subnet": SERVICES}
+
+
+def test_a_cluster_of_both_families_has_nodes_with_two_addresses():
+    found = init_documents(dataclasses.replace(CLUSTER, **BOTH), dataclasses.replace(NODE, second_node_ip="fd00::11"))
+    networking = found["ClusterConfiguration"]["networking"]
+    assert (networking["podSubnet"], networking["serviceSubnet"]) == (PODS, SERVICES)
+    assert "fd00::11" in found["ClusterConfiguration"]["apiServer"]["certSANs"]
+    assert found["InitConfiguration"]["localAPIEndpoint"]["advertiseAddress"] == "10.0.0.11"
+    kubelet = found["InitConfiguration"]["nodeRegistration"]["kubeletExtraArgs"]
+    assert kubelet == [{"name": "node-ip", "value": "10.0.0.11,fd00::11"}]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node"),
+    [
+        pytest.param(BOTH, {}, id="nodes of one family"),
+        pytest.param({"pod_subnet": "fd00::/64", "service_subnet": "fd01::/108"}, {"node_ip": "fd02::1"}, id="IPv6"),
+        pytest.param({"pod_subnet": "10.0.0.0/8", "service_subnet": "11.0.0.0/12"}, {}, id="large"),
+        pytest.param({"pod_subnet": "10.0.0.0/24", "service_subnet": "11.0.0.0/28"}, {}, id="small"),
+    ],
+)
+def test_networks_that_kubeadm_accepts(cluster, node):
+    assert init_documents(dataclasses.replace(CLUSTER, **cluster), dataclasses.replace(NODE, **node))
 
 
 def test_join_uses_the_node_own_kubeconfig_and_bounded_times():
@@ -220,6 +245,22 @@ def test_files_named_by_arguments_are_written_and_mounted():
         pytest.param({"api_endpoint": "https://a:6443"}, {}, "https://a:6443", id="an endpoint with scheme"),
         pytest.param({"pod_subnet": "10.244.0.0"}, {}, "10.244.0.0", id="a subnet without length"),
         pytest.param({"service_subnet": "10.96.0.1/16"}, {}, "10.96.0.1/16", id="a subnet with host bits"),
+        pytest.param({"pod_subnet": "10.0.0.0/16,10.1.0.0/16"}, {}, "10.1.0.0/16", id="two subnets of one family"),
+        pytest.param({"pod_subnet": "10.0.0.0/7"}, {}, "8 to 24 bits", id="a subnet for too many nodes"),
+        pytest.param({"pod_subnet": "10.0.0.0/25"}, {}, "each node gets a /24", id="a subnet for less than a node"),
+        pytest.param({"pod_subnet": "10.0.0.0/16,fd00::/47"}, {}, "48 to 64 bits", id="a large subnet of IPv6"),
+        pytest.param({"pod_subnet": "10.0.0.0/16,fd00::/65"}, {}, "each node gets a /64", id="a small subnet of IPv6"),
+        pytest.param({"service_subnet": "10.0.0.0/11"}, {}, "12 to 28 bits", id="too many Services"),
+        pytest.param({"service_subnet": "10.0.0.0/29"}, {}, "12 to 28 bits", id="too few Services"),
+        pytest.param({"service_subnet": "fd00::/107"}, {}, "108 to 124 bits", id="too many Services with IPv6"),
+        pytest.param({"pod_subnet": PODS}, {}, "same address families", id="Pods of both families alone"),
+        pytest.param(
+            {"pod_subnet": PODS, "service_subnet": "fd00:2::/112,10.96.0.0/16"}, {}, "same order", id="another order"
+        ),
+        pytest.param({}, {"node_ip": "fd00::11"}, "family of the node fd00::11, got IPv4", id="a node with IPv6"),
+        pytest.param({}, {"second_node_ip": "fd00::11"}, "no second address", id="two addresses without two subnets"),
+        pytest.param({**BOTH}, {"second_node_ip": "10.0.0.12"}, "10.0.0.12", id="two addresses of one family"),
+        pytest.param({**BOTH}, {"second_node_ip": "w-1"}, "'w-1'", id="a second name"),
         pytest.param({"pod_security": PodSecurity(level="off")}, {}, "'off'", id="a level that there is not"),
         pytest.param({"pod_security": PodSecurity(exempt=("a.b",))}, {}, "'a.b'", id="no namespace to exempt"),
         pytest.param({}, {"name": "W-1"}, "W-1", id="a node name in capitals"),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.site_settings import (
     arrange_configuration,
+    audit_webhook_file,
     authentication_file,
     changes_of,
+    is_audit_webhook_file,
     is_authentication_file,
     parse_arguments,
     site_names,
@@ -272,3 +275,50 @@ def test_authenticators_of_another_form_are_refused(authenticators: list[Any]) -
     with pytest.raises(SiteError) as caught:
         authentication_file(authenticators)
     assert caught.value.code == "CONFIG_INVALID"
+
+
+# ---- the audit webhook
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize("authority", [{}, {"certificate_authority": PEM}, {"certificate_authority": PEM * 2}])
+def test_the_audit_webhook_is_a_kubeconfig_without_credentials(authority: dict[str, str]) -> None:
+    content = audit_webhook_file({"url": "https://audit.example:8443/k?v=1", **authority})
+    document = json.loads(content)
+    (cluster,) = document["clusters"]
+    assert cluster["cluster"].pop("server") == "https://audit.example:8443/k?v=1"
+    assert [base64.b64decode(one).decode() for one in cluster["cluster"].values()] == list(authority.values())
+    assert document["users"] == [{"name": "audit", "user": {}}]
+    assert is_audit_webhook_file(content)
+    assert not is_audit_webhook_file(content.replace(b'"user": {}', b'"user": {"token": "x"}'))
+
+
+def test_without_a_webhook_there_is_no_file() -> None:
+    assert audit_webhook_file({}) == b""
+    assert not is_audit_webhook_file(b"")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"url": "http://audit.example"}, "begins with https://"),
+        ({"url": "https://user:password@audit.example"}, "has no user"),
+        ({"url": "https://audit.example/a b"}, "begins with https://"),
+        ({"url": 7}, "begins with https://"),
+        ({"certificate_authority": PEM}, "begins with https://"),
+        ({"url": "https://audit.example", "certificate_authority": "/etc/ssl/ca.pem"}, "certificates in PEM"),
+        ({"url": "https://audit.example", "certificate_authority": 7}, "certificates in PEM"),
+        ({"url": "https://audit.example", "token": "x", "mode": "y"}, "got mode, token"),
+    ],
+)
+def test_a_webhook_of_another_form_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SiteError, match=message) as caught:
+        audit_webhook_file(given)
+    assert caught.value.code == "CONFIG_INVALID"
+
+
+def test_the_argument_of_the_webhook_is_refused_by_name() -> None:
+    with pytest.raises(SiteError, match="use attested_audit_webhook"):
+        parse_arguments({"kube-apiserver": {"audit-webhook-config-file": "/etc/own.yaml"}})
+    assert parse_arguments({"kube-apiserver": {"audit-webhook-batch-max-wait": "5s"}})["kube-apiserver"]

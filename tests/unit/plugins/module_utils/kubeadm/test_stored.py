@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
     SecretName,
     key_of,
     rewrite,

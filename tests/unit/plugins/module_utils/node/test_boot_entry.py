@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import SHA256, X509
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import SHA256, X509
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import NextBoot
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import parse_program, read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import (

@@ -24,13 +24,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES, JOIN_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import BootAction
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import exit_code
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import Bootstrapper
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import BootAction, Bootstrapper
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import PlaybookSettings
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.services import MemberServices
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import MemberServices, PlaybookSettings
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Success
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import Part, render_bundle
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_material import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import (
     MAX_MATERIAL,
     LeftOut,
     Material,
+    Part,
     Piece,
     parse_material,
+    render_bundle,
     render_material,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

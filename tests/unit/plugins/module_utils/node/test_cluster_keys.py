@@ -14,8 +14,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
     LockState,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import Acquisition
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.cluster_keys import take_keys
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.member import take_keys
 
 CLUSTER = bytes(range(32))
 CONFIG = NodeConfig(

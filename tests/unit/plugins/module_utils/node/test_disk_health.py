@@ -23,9 +23,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_heal
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_record import PATH, DiskRecord, Seen
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PATH as PUSHED
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PushRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal_record import DIRECTORY, RenewalRecord
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.run_record import REATTEST, RunRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -256,7 +255,8 @@ def test_nobody_is_called_for_a_sound_disk(node, journal, record, clock):
 
 def test_refused_evidence_goes_before_it(node, journal, corrupt, clock):
     refused = TransportError("expected x", reason=Reason.EVIDENCE_REFUSED)
-    PushRecord(node.paths.lock_marker.with_name(PUSHED.name), clock=clock).failed(refused)
+    with pytest.raises(TransportError), RunRecord(REATTEST, node.paths.lock_marker.parent, clock=clock).kept():
+        raise refused
     assert read_status(node, journal).state.reason == "EVIDENCE_REFUSED"
 
 

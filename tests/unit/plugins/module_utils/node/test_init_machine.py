@@ -14,10 +14,8 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import ClaimFile, Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import (
-    MachineFounder,
-    PlaybookSettings,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import MachineFounder
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import PlaybookSettings
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success

@@ -10,10 +10,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import (
-    parse_keys,
-    render_keys,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import parse_keys, render_keys
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import OfferStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import (
     ShareOrder,

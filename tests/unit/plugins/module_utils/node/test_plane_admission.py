@@ -12,9 +12,8 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import has_loaded
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file, admission_path
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import stamped
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_settings import PlaneAdmission
 from ansible_collections.attested.kubernetes.tests.unit.fakes.control_plane import Pods, Programs, Turns
@@ -89,7 +88,7 @@ def test_one_that_does_not_come_up_is_as_it_was(bed: Bed, was_told: bool) -> Non
     assert caught.value.code == "CONTROL_PLANE_COMPONENT_UNHEALTHY"
     assert bed.pods.manifest.read_bytes() == before
     assert admission_path(bed.paths).exists() is was_told
-    assert not has_loaded(bed.paths, admission_file(RESTRICTED))
+    assert not has_loaded(bed.paths.admission_taken, admission_path(bed.paths), admission_file(RESTRICTED))
     assert bed.turns.taken == 0
 
 

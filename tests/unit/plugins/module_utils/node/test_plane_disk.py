@@ -23,23 +23,23 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ini
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import client
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import (
     BootAction,
     Membership,
     choose_action,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_setup import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_claim import JoinContender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import UNITS, MemberServices
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery import RecoveredNode
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import (
+    DiskSettings,
     FoundingDisk,
     followed,
     settle_founder,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_claim import JoinContender
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery import RecoveredNode
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.services import UNITS, MemberServices
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import DiskSettings
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.wipe import DestroyedDisk, known_disk_id
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

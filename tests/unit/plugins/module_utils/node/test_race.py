@@ -16,7 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import Acquisition
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import (
     BootAction,
     Membership,
     choose_action,

@@ -35,8 +35,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import recovery_port
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender, Contest
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Unlocking
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import (
+    Contender,
+    Contest,
+    Unlocking,
+)
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed

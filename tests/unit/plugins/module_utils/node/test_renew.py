@@ -20,7 +20,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential, place
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PushRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renew import (
     alone,
     does_pass,
@@ -28,6 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.renew imp
     renew_and_keep,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal_record import RenewalRecord
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.run_record import REATTEST, RunRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
@@ -112,9 +112,8 @@ def test_who_was_refused_calls_somebody_at_once(node, record, error):
 
 
 def test_refused_evidence_says_more_than_a_refused_renewal(node, record, tmp_path, clock):
-    PushRecord(tmp_path / "run/attested/pushed.json", clock=clock).failed(
-        TransportError("no", reason=Reason.EVIDENCE_REFUSED)
-    )
+    with pytest.raises(TransportError), RunRecord(REATTEST, tmp_path / "run/attested", clock=clock).kept():
+        raise TransportError("no", reason=Reason.EVIDENCE_REFUSED)
     fail(record, AWAY)
     assert (node().state.reason, node().needs_person) == ("EVIDENCE_REFUSED", True)
 

@@ -16,7 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import plan, read_leaves
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import CERTIFICATES
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential, place
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import control_plane_renewal, renew_control_plane
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import control_plane_renewal
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import (
     RenewedControlPlane,
     result_of,
@@ -127,9 +127,11 @@ def test_the_api_server_of_this_machine_is_asked(monkeypatch, locked, host, serv
 
 
 def run_program(monkeypatch, tmp_path, renew, *words):
-    monkeypatch.setattr(renew_control_plane, "renew_control_plane", renew)
-    monkeypatch.setattr(renew_control_plane, "CONTROL_PLANE_DIRECTORY", tmp_path / "run/attested/control-plane-renewal")
-    return renew_control_plane.main(list(words))
+    monkeypatch.setattr(control_plane_renewal, "renew_control_plane", renew)
+    monkeypatch.setattr(
+        control_plane_renewal, "CONTROL_PLANE_DIRECTORY", tmp_path / "run/attested/control-plane-renewal"
+    )
+    return control_plane_renewal.main(list(words))
 
 
 def test_the_program_shows_each_certificate(monkeypatch, tmp_path, capsys, pki, locked):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import control_plane_renewal as control_plane
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import (
     disk_health,
     etcd_snapshot,
@@ -14,7 +15,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node import (
     renew,
     run_record,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import renew_control_plane as control_plane
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.agent import COMMANDS as PROGRAMS
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.run_record import (
     COMMANDS,
@@ -47,7 +47,13 @@ def test_a_failure_keeps_the_last_success(record, clock):
     good_at = clock.now()
     clock.sleep(60)
     fail(record)
-    assert record.load() == Run(good_at=good_at, failed_at=clock.now(), reason="PEER_UNREACHABLE")
+    assert record.load() == Run(good_at=good_at, failed_at=clock.now(), reason="PEER_UNREACHABLE", message=AWAY.message)
+
+
+def test_a_long_message_is_cut(record):
+    with pytest.raises(AttestedError), record.kept():
+        raise TransportError("x" * 100_000, reason=Reason.EVIDENCE_REFUSED)
+    assert len(record.load().message) == 2000
 
 
 def test_a_success_forgets_the_failure(record, clock):
@@ -93,8 +99,7 @@ def test_a_record_that_is_not_ours_counts_for_nothing(record, tmp_path, content)
 def test_each_program_keeps_why_it_failed(monkeypatch, tmp_path, command, program, words):
     """None of them has the configuration that it needs here."""
     monkeypatch.setattr(program, "RunRecord", lambda name, clock: RunRecord(name, tmp_path, clock=clock))
-    for name in ("RenewalRecord", "PushRecord"):
-        monkeypatch.setattr(program, name, _Deaf, raising=False)
+    monkeypatch.setattr(program, "RenewalRecord", _Deaf, raising=False)
     assert program.main([*words, f"--config={tmp_path}/node.yml"]) == 1
     assert [path.name for path in tmp_path.iterdir()] == [file_name(command)]
     assert "FILE_UNUSABLE" in (tmp_path / file_name(command)).read_text()

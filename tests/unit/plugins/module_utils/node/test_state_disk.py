@@ -360,6 +360,7 @@ def test_over_ssh_a_control_plane_gets_none(monkeypatch):
     monkeypatch.setattr(client, "load_node_config", lambda _path: CONFIG)
     asked = {
         "node_ip": "10.0.0.12",
+        "second_node_ip": "",
         "cri_socket": "",
         "ignore_preflight_errors": [],
         "allow_cgroup_v1": False,

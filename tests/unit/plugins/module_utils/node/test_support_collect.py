@@ -15,6 +15,7 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import Material, parse_material
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_catalogue import (
     UNITS,
     node_sources,
@@ -28,7 +29,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_c
     run_material,
     secrets_of_machine,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_material import Material, parse_material
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
 from cryptography.hazmat.primitives.asymmetric import rsa

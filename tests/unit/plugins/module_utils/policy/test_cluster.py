@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,12 +19,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster
     ClusterPolicy,
     NamedDigest,
     PolicyException,
+    applied_sha256,
     identity_sha256,
     plan_policy,
     profile_sha256,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import REVOKED_LABEL, render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     MeasurementProfile,
@@ -457,3 +460,25 @@ def test_the_site_may_give_it_anew_with_all_revocations_only() -> None:
     assert adopt([known], policy(4, revoked=[ek(9), ek(8)])).generation == 4
     assert adopt([], policy(1)) == Seen.of(policy(1))
     assert code(lambda: adopt([known], policy(4))) == "POLICY_ROLLED_BACK"
+
+
+def test_what_is_applied_to_an_identity_is_its_spec_and_the_label_of_a_revoked_one() -> None:
+    document = render_identity(identity(1))
+    stored = {**document, "metadata": {**document["metadata"], "labels": {"team": "a"}, "uid": "u"}, "status": {}}
+    revoked = {**document, "metadata": {**document["metadata"], "labels": {REVOKED_LABEL: "true"}}}
+    other = {**document, "spec": {**document["spec"], "knownBy": "list"}}
+    assert applied_sha256(stored) == applied_sha256(document)
+    assert len({applied_sha256(one) for one in (document, revoked, other)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        ({}, b'{"revoked":"","spec":{"nodeName":"w-1"}}'),
+        ({REVOKED_LABEL: "true"}, b'{"revoked":"true","spec":{"nodeName":"w-1"}}'),
+    ],
+)
+def test_releases_of_the_collection_agree_on_what_is_applied(labels: dict[str, str], text: bytes) -> None:
+    """A control plane and the admin's machine compute it, and they may have different releases."""
+    document = {"metadata": {"labels": labels}, "spec": {"nodeName": "w-1"}}
+    assert applied_sha256(document) == hashlib.sha256(text).hexdigest()

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch, decide
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import learn_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import learn_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     Applicant,

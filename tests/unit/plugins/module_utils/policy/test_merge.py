@@ -12,8 +12,11 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Loader, Lockdown
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.merge import differences, merge_profiles
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import (
+    Preset,
+    differences,
+    merge_profiles,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Posture
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import accepted, learned, refused
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Loader
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
-    parse_documents,
-    render_document,
-    render_profile,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import (
     DEFAULT_REGISTERS,
     STRICT_REGISTERS,
     Preset,
     learn_preset,
     learn_profile,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
+    parse_documents,
+    render_document,
+    render_profile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasuredEvent, Posture
 from ansible_collections.attested.kubernetes.tests.support import preset_table

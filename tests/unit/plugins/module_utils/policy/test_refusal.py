@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.merge import merge_profiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import merge_profiles
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import judged, learned, refused
 
 BASE = learned("deb13-base")

@@ -14,13 +14,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.mas
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.disk import (
     DiskCopy,
+    Partition,
     copy_header,
     judge_copy,
     mount_disk,
     require_key,
     unmount_disk,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.partitions import Partition
 from ansible_collections.attested.kubernetes.tests.support.luks import vector, with_json
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 

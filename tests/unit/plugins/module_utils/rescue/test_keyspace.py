@@ -9,7 +9,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.keyspace import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.extract import (
     Entry,
     bucket,
     entries,

@@ -9,7 +9,7 @@ import json
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.measurements import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.node import (
     Measurements,
     parse_measurements,
     verify_measurements,

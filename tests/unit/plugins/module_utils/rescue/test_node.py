@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.measurements import Measurements
 from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.node import (
+    Measurements,
     NodeDemands,
     judge_node,
     master_secret_uri,

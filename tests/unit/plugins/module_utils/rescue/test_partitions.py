@@ -11,8 +11,11 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.disk import find_disk, find_disks
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.partitions import read_partitions
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.disk import (
+    find_disk,
+    find_disks,
+    read_partitions,
+)
 from ansible_collections.attested.kubernetes.tests.support.luks import vector
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 

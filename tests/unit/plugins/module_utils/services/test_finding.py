@@ -10,14 +10,16 @@ import json
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import (
     Finding,
     Outcome,
+    Received,
     found,
     found_in_result,
+    judge,
     not_found,
+    proven_machine,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Received, judge, proven_machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import (
     Testimony as Said,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import (
     History,
     Patience,
     Pursuit,

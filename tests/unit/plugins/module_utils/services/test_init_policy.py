@@ -14,7 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import Manifests
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import BroughtPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import BroughtPolicy
 from ansible_collections.attested.kubernetes.tests.support.brought import IDENTITIES, PROFILES, packed
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.policy.test_cluster import PRIVATE

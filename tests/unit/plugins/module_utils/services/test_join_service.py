@@ -25,8 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import join_service
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import BINDING_METADATA
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport import claims as claims_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call, Health
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import (
     JoinCaPins,
     verify_service_certificate,

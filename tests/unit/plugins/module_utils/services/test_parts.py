@@ -9,10 +9,10 @@ import base64
 from dataclasses import replace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.redaction import MAX_LINE, MAX_LINES, redact
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import MAX_LINE, MAX_LINES, redact
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_job import MAX_PROGRESS, Job
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import MAX_PROGRESS, Job
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
     MAX_ORDER_BYTES,
     MAX_POLICY_BYTES,

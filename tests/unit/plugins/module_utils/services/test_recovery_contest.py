@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender, Contest
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import Contender, Contest
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 

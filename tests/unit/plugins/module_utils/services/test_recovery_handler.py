@@ -12,7 +12,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import Contender
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import (
     RecoverAnswer,
     RecoverOrder,

@@ -10,7 +10,7 @@ import re
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import own_evidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Outcome, ShownEvent
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Outcome, ShownEvent
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import (
     _letter,
     render_html,

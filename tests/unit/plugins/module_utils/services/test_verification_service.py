@@ -16,8 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import verification_service
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Proving
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport import claims as claims_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call, Health
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 
 KEY = b"k" * 32

@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import object_id
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import (
     MAX_BYTES,
     MAX_ENTRIES,
     FileKind,

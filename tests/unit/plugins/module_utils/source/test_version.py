@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import FileKind, SiteFile
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import FileKind, SiteFile
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import (
     Installed,
     Kept,

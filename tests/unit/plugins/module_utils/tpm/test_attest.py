@@ -10,7 +10,6 @@ import hashlib
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, ClockInfo, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECDSA,
     ALG_RSASSA,
@@ -19,7 +18,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants 
     RH_ENDORSEMENT,
     TAG_ATTEST_QUOTE,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import PcrSelection, Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
+    Attest,
+    ClockInfo,
+    PcrSelection,
+    Public,
+    Signature,
+)
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.tpm import public_area, vector
 from cryptography.exceptions import InvalidSignature

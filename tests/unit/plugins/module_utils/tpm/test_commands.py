@@ -17,13 +17,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands i
     Entity,
     Password,
     ResponseError,
-    decode,
-    encode,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import (
     Session,
     cfb_decrypt,
     cfb_encrypt,
+    decode,
+    encode,
     kdf_a,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Reader, sized, u8, u32

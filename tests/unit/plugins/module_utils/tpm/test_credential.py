@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import cfb_decrypt, kdf_a, kdf_e
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import cfb_decrypt, kdf_a, kdf_e
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     EccPoint,
     Public,

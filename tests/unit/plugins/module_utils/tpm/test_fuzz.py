@@ -9,11 +9,10 @@ import contextlib
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import der_prefix
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import SealedObject
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import SealedObject
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest, Public, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import (
     EK_ECC,
     EK_RSA,

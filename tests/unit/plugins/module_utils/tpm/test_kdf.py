@@ -9,7 +9,7 @@ import hashlib
 import hmac
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import (
     cfb_decrypt,
     cfb_encrypt,
     kdf_a,

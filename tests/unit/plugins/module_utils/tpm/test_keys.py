@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     choose_second_key,
     der_prefix,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import SealedObject
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.storage import SealedObject
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import EK_ECC, EK_RSA
 
 RSA, ECC, P384 = 0x01C00002, 0x01C0000A, 0x01C00016

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    EVIDENCE_OID,
+    MAX_EVIDENCE_BYTES,
     make_certificate,
     new_key,
     open_certificate,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import (
-    EVIDENCE_OID,
-    MAX_EVIDENCE_BYTES,
 )
 from ansible_collections.attested.kubernetes.tests.support.odd_names import ODD_DIRECTORY
 from cryptography import x509

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.hello import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import (
     MAX_HELLO_BYTES,
     ClientHello,
     peek,

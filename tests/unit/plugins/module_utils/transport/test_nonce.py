@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
     decode_authorities,
     decode_nonce,
     encode_nonce,

@@ -10,8 +10,11 @@ from datetime import UTC, datetime
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    EVIDENCE_OID,
+    make_certificate,
+    new_key,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import (
     ServerCredentials,
     TlsSession,

@@ -17,11 +17,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import (
+    RpcSchema,
+    RpcService,
     Service,
     answer_of,
     call_and_wait,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import RpcSchema, RpcService
 
 REQUEST, RESPONSE = "attested.v1.InitSocketRequest", "attested.v1.InitSocketResponse"
 SCHEMA = RpcSchema(

@@ -45,7 +45,7 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Attest
 
 NONCE = b"n" * 32
 BOOT = boots.load("deb13-base")

@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import (
     describe,
     described_certificate,
     printable,

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog import kinds
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import (
-    describe,
-    load_options,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import describe, load_options
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import (
     extend,
     replay,

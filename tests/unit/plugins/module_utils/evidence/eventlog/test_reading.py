@@ -9,7 +9,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog import kinds, reading
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import (
     described_authority,
     described_keys,
 )

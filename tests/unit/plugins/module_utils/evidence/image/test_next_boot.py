@@ -31,7 +31,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Lockdown
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue, Applicant
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned

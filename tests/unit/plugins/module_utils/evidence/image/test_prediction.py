@@ -20,7 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Loader
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue, Posture
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots, pe

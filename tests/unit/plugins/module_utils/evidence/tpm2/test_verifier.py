@@ -12,9 +12,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import STEPS, verify_quote
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import STEPS, issue, verify_quote
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECDSA,
     ALG_RSAPSS,
@@ -22,10 +20,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants 
     ALG_SHA384,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
+    Attest,
     PcrSelection,
     Public,
     RsaParameters,
     Scheme,
+    Signature,
     Symmetric,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import EK_ECC, sealed_template

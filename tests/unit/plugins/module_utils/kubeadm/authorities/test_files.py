@@ -12,13 +12,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_fil
     AuthorityFiles,
     PlaneRotation,
     observe_kubelet,
-    remove_serving_certificate,
-    trust_as_kubelet,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import (
     parse_successors,
+    remove_serving_certificate,
     render_successors,
     split,
+    trust_as_kubelet,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import RenewalPlan
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import authorities_of

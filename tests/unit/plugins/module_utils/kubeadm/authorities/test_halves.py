@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_files import (
     Successor,
     join,
     make_successor,

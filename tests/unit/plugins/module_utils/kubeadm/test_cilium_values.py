@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.cilium_values import flatten, nest, run_values
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cilium_values import flatten, nest, run_values
 from ansible_collections.attested.kubernetes.plugins.modules.cilium_values import SPEC
 from ansible_collections.attested.kubernetes.tests.support.refusal import Coded, code_of
 
@@ -80,6 +80,18 @@ def test_pods_with_ipv6_have_it_alone(write: Write) -> None:
     leaves = flatten(values.values["values"])
     assert (leaves["ipv4.enabled"], leaves["ipv6.enabled"]) == (False, True)
     assert leaves["ipam.operator.clusterPoolIPv6PodCIDRList"] == ["fd00:1::/112"]
+
+
+BOTH = {"pod_subnet": "10.244.0.0/16,fd00:1::/112", "service_subnet": "10.96.0.0/16,fd00:2::/112"}
+
+
+def test_pods_of_both_families_have_a_pool_of_each(write: Write) -> None:
+    leaves = flatten(write({"ipam": {"mode": "cluster-pool"}}, **BOTH).values["values"])
+    assert (leaves["ipv4.enabled"], leaves["ipv6.enabled"]) == (True, True)
+    assert leaves["ipam.operator.clusterPoolIPv4PodCIDRList"] == ["10.244.0.0/16"]
+    assert leaves["ipam.operator.clusterPoolIPv6PodCIDRList"] == ["fd00:1::/112"]
+    leaves = flatten(write(**BOTH).values["values"])
+    assert (leaves["k8s.requireIPv4PodCIDR"], leaves["k8s.requireIPv6PodCIDR"]) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +205,14 @@ def test_a_value_that_its_key_may_not_hold_is_refused(
         pytest.param({"ipv6": {"enabled": True}}, {}, "ipv6.enabled", id="a family without Pods"),
         pytest.param({"ipv4": {"enabled": False}}, {}, "ipv4.enabled", id="Pods without their family"),
         pytest.param({}, {"service_subnet": "10.244.128.0/20"}, "overlap", id="Services among Pods"),
+        pytest.param({}, {**BOTH, "service_subnet": "10.96.0.0/16,fd00:1::/112"}, "overlap", id="IPv6 Services there"),
+        pytest.param({"ipv6": {"enabled": False}}, BOTH, "ipv6.enabled", id="half of the families"),
+        pytest.param(
+            {"routingMode": "native", "ipv4NativeRoutingCIDR": "10.0.0.0/8"},
+            BOTH,
+            "ipv6NativeRoutingCIDR",
+            id="routes of one family",
+        ),
         pytest.param(
             {"ipam": {"operator": {"clusterPoolIPv4MaskSize": 25}}}, {}, "ipam.mode cluster-pool", id="half a pool"
         ),
@@ -255,7 +275,7 @@ def test_every_contradiction_is_named_at_once(write: Write) -> None:
     [
         pytest.param({"api_endpoint": "api.prod.example"}, id="an endpoint without port"),
         pytest.param({"api_endpoint": "api.prod.example:0"}, id="port 0"),
-        pytest.param({"pod_subnet": "10.244.0.0/16,fd00::/112"}, id="two networks of Pods"),
+        pytest.param({"pod_subnet": "10.244.0.0/16,10.245.0.0/16"}, id="two networks of one family"),
         pytest.param({"service_subnet": "10.96.0.1/16"}, id="host bits in a network"),
         pytest.param({"nodes": 0}, id="no machine"),
     ],

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from .._deps.yaml import yaml
 from ..core.files import read_bytes, write_atomic
 from ..errors import SiteError
 from ..reasons import Reason
 from ..result import Diff, Result
+from .spec import IPV4, IPV6, parse_networks
+
+if TYPE_CHECKING:
+    from .spec import Network
 
 # The cluster settings that the Pod network has to match.
 
-Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(?P<port>[0-9]{1,5})")
 _PORTS = range(1, 1 << 16)
 
@@ -30,6 +34,7 @@ _PORTS = range(1, 1 << 16)
 class Cluster:
     """The cluster settings of the site.
 
+    ``pod_subnets``, ``service_subnets``: one network, or one of each address family.
     ``api_proxy_port``: loopback port of the API proxy on each worker, None without the proxy.
     ``nodes``: number of machines in the inventory.
     """
@@ -37,8 +42,8 @@ class Cluster:
     name: str
     api_host: str
     api_port: int
-    pod_subnet: Network
-    service_subnet: Network
+    pod_subnets: tuple[Network, ...]
+    service_subnets: tuple[Network, ...]
     kube_proxy: bool
     nodes: int
     cni_bin_dir: str
@@ -55,8 +60,8 @@ def parse_cluster(params: Mapping[str, Any]) -> Cluster:
         name=params["cluster_name"],
         api_host=host,
         api_port=port,
-        pod_subnet=_network("pod_subnet", params["pod_subnet"]),
-        service_subnet=_network("service_subnet", params["service_subnet"]),
+        pod_subnets=_networks("pod_subnet", params["pod_subnet"]),
+        service_subnets=_networks("service_subnet", params["service_subnet"]),
         kube_proxy=params["kube_proxy"],
         nodes=params["nodes"],
         cni_bin_dir=params["cni_bin_dir"],
@@ -72,11 +77,11 @@ def _endpoint(text: str) -> tuple[str, int]:
     return match["host"].strip("[]"), int(match["port"])
 
 
-def _network(name: str, text: str) -> Network:
+def _networks(name: str, text: str) -> tuple[Network, ...]:
     try:
-        return ipaddress.ip_network(text)
+        return parse_networks(text)
     except ValueError:
-        raise _unusable(f"{name} as one network in CIDR notation", text) from None
+        raise _unusable(f"{name} as a network in CIDR notation, or one of each address family", text) from None
 
 
 def _unusable(expected: str, got: object) -> SiteError:
@@ -323,15 +328,15 @@ def render(leaves: Mapping[str, Any]) -> str:
 
 def _addresses(cluster: Cluster, mode: str) -> dict[str, Any]:
     """Return the IPAM values: Pod CIDRs of the Nodes, or Cilium's cluster pool with the Pod subnet."""
-    version = cluster.pod_subnet.version
-    families = {"ipv4.enabled": version == 4, "ipv6.enabled": version == 6, "ipam.mode": mode}  # noqa: PLR2004  # names
-    if mode == "kubernetes":
-        return {**families, f"k8s.requireIPv{version}PodCIDR": True}
-    return {
-        **families,
-        f"ipam.operator.clusterPoolIPv{version}PodCIDRList": [str(cluster.pod_subnet)],
-        f"ipam.operator.clusterPoolIPv{version}MaskSize": MASK_SIZES[version],
-    }
+    pods = {network.version: str(network) for network in cluster.pod_subnets}
+    values: dict[str, Any] = {"ipv4.enabled": IPV4 in pods, "ipv6.enabled": IPV6 in pods, "ipam.mode": mode}
+    for version, network in pods.items():
+        if mode == "kubernetes":
+            values[f"k8s.requireIPv{version}PodCIDR"] = True
+        else:
+            values[f"ipam.operator.clusterPoolIPv{version}PodCIDRList"] = [network]
+            values[f"ipam.operator.clusterPoolIPv{version}MaskSize"] = MASK_SIZES[version]
+    return values
 
 
 # Conflicts between Cilium's values and the cluster settings.
@@ -393,40 +398,51 @@ def _name(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _families(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
-    for version in (4, 6):
-        wanted, got = cluster.pod_subnet.version == version, values[f"ipv{version}.enabled"]
-        if got != wanted:
-            yield f"ipv{version}.enabled: attested_pod_subnet is {cluster.pod_subnet}, got {str(got).lower()}"
-    if _overlap(cluster.pod_subnet, cluster.service_subnet):
-        yield f"attested_pod_subnet {cluster.pod_subnet} and attested_service_subnet {cluster.service_subnet} overlap"
+    families = {network.version for network in cluster.pod_subnets}
+    for version in (IPV4, IPV6):
+        got = values[f"ipv{version}.enabled"]
+        if got != (version in families):
+            yield f"ipv{version}.enabled: attested_pod_subnet is {_listed(cluster)}, got {str(got).lower()}"
+    for pods, services in itertools.product(cluster.pod_subnets, cluster.service_subnets):
+        if _overlap(pods, services):
+            yield f"attested_pod_subnet {pods} and attested_service_subnet {services} overlap"
 
 
 def _pools(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
     """Require pools inside the Pod subnet, with at least one block for each machine."""
-    own = cluster.pod_subnet.version
     if values["ipam.mode"] != "cluster-pool":
         if stray := sorted(name for name in values if name.startswith("ipam.operator.clusterPool")):
             yield f"{', '.join(stray)}: expected ipam.mode cluster-pool with it, got {values['ipam.mode']}"
         return
-    pools = [ipaddress.ip_network(text) for text in values.get(f"ipam.operator.clusterPoolIPv{own}PodCIDRList", ())]
-    if stray := sorted(name for name in values if name.startswith(f"ipam.operator.clusterPoolIPv{10 - own}")):
-        yield f"{', '.join(stray)}: attested_pod_subnet is {cluster.pod_subnet}"
-    if outside := [pool for pool in pools if not _inside(pool, cluster.pod_subnet)]:
-        yield f"pools {', '.join(map(str, outside))}: expected them in attested_pod_subnet ({cluster.pod_subnet})"
-    mask = values[f"ipam.operator.clusterPoolIPv{own}MaskSize"]
+    families = {network.version for network in cluster.pod_subnets}
+    strange = tuple(f"ipam.operator.clusterPoolIPv{version}" for version in (IPV4, IPV6) if version not in families)
+    if stray := sorted(name for name in values if name.startswith(strange)):
+        yield f"{', '.join(stray)}: attested_pod_subnet is {_listed(cluster)}"
+    for pods in cluster.pod_subnets:
+        yield from _pools_in(pods, cluster.nodes, values)
+
+
+def _pools_in(pods: Network, nodes: int, values: Mapping[str, Any]) -> Iterator[str]:
+    name = f"ipam.operator.clusterPoolIPv{pods.version}"
+    pools = [ipaddress.ip_network(text) for text in values.get(f"{name}PodCIDRList", ())]
+    if outside := [pool for pool in pools if not _inside(pool, pods)]:
+        yield f"pools {', '.join(map(str, outside))}: expected them in attested_pod_subnet ({pods})"
+    mask = values[f"{name}MaskSize"]
     blocks = sum(1 << (mask - pool.prefixlen) for pool in pools if mask >= pool.prefixlen)
-    if blocks < cluster.nodes:
-        yield f"pools: expected a block of size /{mask} for each of {cluster.nodes} machines, there are {blocks}"
+    if blocks < nodes:
+        yield f"pools: expected a block of size /{mask} for each of {nodes} machines, there are {blocks}"
 
 
 def _routing(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
-    name = f"ipv{cluster.pod_subnet.version}NativeRoutingCIDR"
-    if values["routingMode"] == "native":
+    if values["routingMode"] != "native":
+        if values.get("autoDirectNodeRoutes"):
+            yield "autoDirectNodeRoutes: expected routingMode native with it, got tunnel"
+        return
+    for pods in cluster.pod_subnets:
+        name = f"ipv{pods.version}NativeRoutingCIDR"
         around = values.get(name)
-        if around is None or not _inside(cluster.pod_subnet, ipaddress.ip_network(around)):
-            yield f"{name}: expected a network around attested_pod_subnet ({cluster.pod_subnet}), got {around}"
-    elif values.get("autoDirectNodeRoutes"):
-        yield "autoDirectNodeRoutes: expected routingMode native with it, got tunnel"
+        if around is None or not _inside(pods, ipaddress.ip_network(around)):
+            yield f"{name}: expected a network around attested_pod_subnet ({pods}), got {around}"
 
 
 def _machines(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
@@ -450,6 +466,10 @@ def _parts(_cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 _CHECKS = (_services, _api, _name, _families, _pools, _routing, _machines, _parts)
+
+
+def _listed(cluster: Cluster) -> str:
+    return ",".join(map(str, cluster.pod_subnets))
 
 
 def _overlap(one: Network, other: Network) -> bool:
