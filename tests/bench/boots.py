@@ -15,8 +15,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING, cast
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import describe
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import replay
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
@@ -25,9 +25,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.event
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset, learn_preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Signature
 from ansible_collections.attested.kubernetes.tests.support import boots, pe
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, interleaved, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.site_directory import Site
 from ansible_collections.attested.kubernetes.tests.support import phase_times
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
 from ansible_collections.attested.kubernetes.tests.support.boot_lab import (

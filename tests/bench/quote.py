@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import PCR_COUNT
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_attestation_key, persist_keys

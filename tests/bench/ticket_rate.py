@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many tickets a control plane gives out, and what one costs each process: first ones and repeated ones apart.
 
-Real relay, real key service, real kube-apiserver and etcd, all on this machine together with the load generator
-(`light_client`), whose CPU is shown beside theirs. The machines are test attesters, so that no TPM is measured. Each
-ticket is a new connection, challenge, bound quote and ticket. A first ticket is that of a machine that never asked
-before: a kubelet certificate is signed for it. A repeated one is asked for by a machine that has one.
+Real relay, real key service, real kube-apiserver and etcd, which syncs each write, all on this machine together with
+the load generator (`light_client`), whose CPU is shown beside theirs. The machines are test attesters, so that no TPM
+is measured. Each ticket is a new connection, challenge, bound quote and ticket. A first ticket is that of a machine
+that never asked before: a kubelet certificate is signed for it. A repeated one is that of a machine that has one.
 Usage: python tests/bench/ticket_rate.py [--seconds N] [--machines N] [--at-once N ...]
 """
 
@@ -26,8 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, ApiGateway
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
+    IDENTITIES,
+    ApiGateway,
+    CredentialFiles,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
@@ -95,7 +98,7 @@ def main() -> None:
     if reason:
         print(f"ticket rate: not measured, {reason}")
         return
-    with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory, api_bed(Path(directory)) as api:
+    with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory, api_bed(Path(directory), syncs=True) as api:
         install(api)
         bed = ServiceBed(api)
         try:

@@ -413,7 +413,7 @@ def main() -> None:
         print(f"under fire: not measured, {reason}")
         return
     multiprocessing.set_start_method("spawn")
-    with tempfile.TemporaryDirectory(prefix="under-fire-") as name, api_bed(Path(name)) as api:
+    with tempfile.TemporaryDirectory(prefix="under-fire-") as name, api_bed(Path(name), syncs=True) as api:
         install(api)
         bed = ServiceBed(api)
         try:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, cast
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import verify_quote
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue, verify_quote
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import PCR_COUNT
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Signature
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, interleaved, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 from cryptography.hazmat.primitives import hashes
