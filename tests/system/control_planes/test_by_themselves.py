@@ -8,6 +8,7 @@ The tests are in the order of one lab's life and share it. They look with etcdct
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,14 +31,20 @@ FOLLOWERS = NODES[1:]
 WORDS = ("-e", '{"lab_bootstrapper": true, "lab_control_planes": 3, "lab_workers": 3}')
 UNIT = "attested-bootstrapper.service"
 SERVICES = ("attested-unlock", "attested-key-service", "attested-join-service")
+WEBHOOK, WEBHOOK_FILE = "https://10.89.7.1:9/audit", "/etc/kubernetes/attested/audit-webhook.yaml"
+API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 SECONDS = 900.0
 """Three control planes join one after the other, on whatever this machine is; nothing fails for being slow."""
 
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[Road]:
-    """Machines with bundle, pins and boot unit, and nothing else."""
-    with road_through("lab", of="attested-themselves:127.67.0", instead=USED_LAB, words=WORDS) as road:
+    """Machines with bundle, pins and boot unit, and nothing else; nobody serves the audit webhook of the site."""
+    with road_through(of="attested-themselves:127.67.0", instead=USED_LAB, words=WORDS) as road:
+        if not os.environ.get(USED_LAB):
+            settings = road.site / "group_vars" / "nodes" / "audit.yml"
+            settings.write_text(f"attested_audit_webhook: {{url: {WEBHOOK}}}\n")
+            road.play("lab", *WORDS)
         yield road
 
 
@@ -60,6 +67,17 @@ def test_one_init_and_all_six_are_ready(prepared: Road) -> None:
 def test_etcd_has_three_members_and_no_learner(prepared: Road) -> None:
     """A learner does not count for a quorum."""
     assert learners_of(prepared) == dict.fromkeys(CONTROL_PLANES, False)
+
+
+def test_every_api_server_sends_its_audit_events_to_the_webhook_of_the_site(prepared: Road) -> None:
+    """The first was restarted with it; the others started with it, by the file in their ticket."""
+    argument = f"--audit-webhook-config-file={WEBHOOK_FILE}"
+    for node in CONTROL_PLANES:
+        words = ("--namespace=kube-system", "--output=jsonpath={.spec.containers[0].command}")
+        assert argument in prepared.kubectl("get", "pod", f"kube-apiserver-{node}", *words)
+        assert WEBHOOK in prepared.inside(node, "cat", WEBHOOK_FILE)
+    restarted = [node for node in CONTROL_PLANES if "restarted-at" in prepared.inside(node, "cat", API_SERVER)]
+    assert restarted == ["cp-1"]
 
 
 def test_each_became_a_node_by_its_own_way_and_its_unit_has_ended(prepared: Road) -> None:

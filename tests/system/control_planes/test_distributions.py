@@ -8,10 +8,10 @@ One bundle has the wheels of both Pythons. The tests are in the order of one lab
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.support import web_pods
 from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event, road_through
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
@@ -29,9 +29,6 @@ WORDS = (
     "-e",
     '{"lab_control_planes": 2, "lab_workers": 2, "lab_suites": {"cp-1": "trixie", "w-2": "trixie"}}',
 )
-EXEMPT = "lab-tour"
-"""The namespace whose Pods may run on control planes, as the site of a lab says."""
-IN_IT = f"--namespace={EXEMPT}"
 SECONDS = 900.0
 
 
@@ -91,16 +88,14 @@ def test_the_evidence_of_each_is_accepted_and_no_unit_has_failed(prepared: Road)
 
 
 def test_pods_of_each_reach_those_of_the_others(prepared: Road) -> None:
-    prepared.kubectl("rollout", "status", "daemonset/flannel", "--namespace=kube-system", "--timeout=300s")
-    prepared.kubectl("create", "namespace", EXEMPT)
-    prepared.kubectl("apply", IN_IT, "-f", "-", given=json.dumps(pods()).encode())
-    prepared.kubectl("wait", IN_IT, "--for=condition=Ready", "--timeout=300s", "pod", "--selector=app=web")
-    listed = prepared.kubectl("get", IN_IT, "pods", "--selector=app=web", "--output=json")
-    addresses = {pod["spec"]["nodeName"]: pod["status"]["podIP"] for pod in json.loads(listed)["items"]}
+    addresses = web_pods.start(prepared, DEBIAN)
     assert set(addresses) == set(DEBIAN)
     for asking in DEBIAN:
-        for node, address in addresses.items():
-            wait_for(lambda asking=asking, node=node, to=address: answer(prepared, asking, to) == node, seconds=SECONDS)
+        for node, (address,) in addresses.items():
+            wait_for(
+                lambda asking=asking, node=node, to=address: web_pods.answer(prepared, asking, to) == node,
+                seconds=SECONDS,
+            )
 
 
 def test_the_playbooks_find_nothing_to_do(prepared: Road) -> None:
@@ -121,53 +116,6 @@ def test_a_reboot_and_the_machine_is_ready_by_itself(prepared: Road, node: str) 
 def test_the_evidence_of_the_new_boots_is_accepted(prepared: Road) -> None:
     wait_for(lambda: all_attested(prepared), seconds=SECONDS)
     prepared.play("verify", *WORDS)
-
-
-def pods() -> dict[str, object]:
-    """Return a Pod on each node that says the node's name to whoever asks it."""
-    return {"apiVersion": "v1", "kind": "List", "items": [pod(node) for node in DEBIAN]}
-
-
-def pod(node: str) -> dict[str, object]:
-    """Return the one of a node."""
-    container = {
-        "name": "web",
-        "image": "localhost/attested-tour:1",
-        "imagePullPolicy": "Never",
-        "command": ["/bin/busybox", "sh", "-c", f"echo {node} > /tmp/index.html && exec httpd -f -p 8080 -h /tmp"],
-    }
-    spec = {
-        "nodeSelector": {"kubernetes.io/hostname": node},
-        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}],
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [container],
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"web-{node}", "labels": {"app": "web"}},
-        "spec": spec,
-    }
-
-
-def answer(road: Road, asking: str, address: str) -> str:
-    """Return what the Pod of one node hears from an address; empty for nothing."""
-    ask = (
-        "exec",
-        IN_IT,
-        f"web-{asking}",
-        "--",
-        "busybox",
-        "timeout",
-        "5",
-        "wget",
-        "-q",
-        "-O-",
-        f"http://{address}:8080/",
-    )
-    words = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *ask)
-    return road.inside(road.plane, *words, check=False).strip()
 
 
 def all_attested(road: Road) -> bool:

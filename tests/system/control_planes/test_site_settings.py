@@ -1,16 +1,16 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A site's arguments on a running control plane: they come, one that breaks the API server is put back, and they go.
+"""A site's settings on running nodes are applied, refused by name, restored if a program does not start, and removed.
 
-By the playbook `node`, on a real API server and etcd that the kubelet restarts. The tests are in the order of one lab's
-life and share it.
+Arguments of the API server and etcd by the playbook `node`, settings of the kubelet and containerd by `upgrade`. The
+tests are in the order of one lab's life and share it.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
@@ -108,3 +108,50 @@ def test_they_go_again(road: Road, before: dict[str, list[str]]) -> None:
     assert {name: command_of(road, name) for name in before} == before
     assert "goaway-chance" not in joiners(road)
     assert set(road.play("node", *words()).changes().values()) == {0}
+
+
+NODES = ("cp-1", "w-1")
+KUBELET = {"maxPods": 77}
+CONTAINERD = {"50-lines": {"plugins": {"io.containerd.grpc.v1.cri": {"max_container_log_line_size": 65536}}}}
+
+
+def of_nodes(kubelet: dict[str, Any], containerd: dict[str, Any]) -> tuple[str, ...]:
+    """Return the words by which `upgrade` applies these settings."""
+    return "-e", json.dumps({"attested_kubelet_configuration": kubelet, "attested_containerd_drop_ins": containerd})
+
+
+def running(road: Road) -> dict[str, tuple[str, int]]:
+    """Return how many Pods each kubelet takes, and the longest line of a log of each containerd."""
+    nodes = json.loads(road.kubectl("get", "nodes", "--output=json"))["items"]
+    pods = {one["metadata"]["name"]: one["status"]["capacity"]["pods"] for one in nodes}
+    infos = {node: json.loads(road.inside(node, "crictl", "info")) for node in NODES}
+    return {node: (pods[node], infos[node]["config"]["maxContainerLogLineSize"]) for node in NODES}
+
+
+def test_kubelets_and_containerd_take_settings_and_give_them_back(road: Road) -> None:
+    at_first = running(road)
+    road.play("upgrade", *of_nodes(KUBELET, CONTAINERD))
+    assert running(road) == dict.fromkeys(NODES, ("77", 65536))
+    assert set(road.play("upgrade", *of_nodes(KUBELET, CONTAINERD)).changes().values()) == {0}
+    road.play("upgrade", *of_nodes({}, {}))
+    assert running(road) == at_first
+    assert "77" not in {pods for pods, _lines in at_first.values()}
+
+
+@pytest.mark.parametrize(
+    ("playbook", "words", "named"),
+    [
+        pytest.param("node", words(kube_apiserver={"anonymous-auth": True}), "no anonymous-auth of", id="API server"),
+        pytest.param("upgrade", of_nodes({"readOnlyPort": 10255}, {}), "no readOnlyPort in", id="kubelet"),
+        pytest.param("upgrade", of_nodes({}, {"mine": {"root": "/srv"}}), "drop_ins.mine", id="containerd"),
+    ],
+)
+def test_a_setting_that_attestation_depends_on_is_refused_by_name(
+    road: Road, playbook: str, words: tuple[str, ...], named: str
+) -> None:
+    at_first = running(road), command_of(road, SERVER)
+    failed = road.finish(playbook, road.start(playbook, *words))
+    assert failed.returncode != 0
+    assert "CONFIG_INVALID" in failed.output
+    assert named in " ".join(failed.output.split())
+    assert (running(road), command_of(road, SERVER)) == at_first

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import learn_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import learn_profile
 from ansible_collections.attested.kubernetes.tests.api_bed.conftest import OBJECTS
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.arm64_bed import (

@@ -24,7 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
     predict,
     predict_profile,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset, learn_preset
 from ansible_collections.attested.kubernetes.tests.support.image_bed import (
     HELD,
     LINE,
@@ -37,12 +37,7 @@ from ansible_collections.attested.kubernetes.tests.support.image_bed import (
     program_of,
 )
 from ansible_collections.attested.kubernetes.tests.support.lab import obstacles
-from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
-    COMMAND_LINE,
-    VM,
-    LoneMachine,
-    lone_machine,
-)
+from ansible_collections.attested.kubernetes.tests.support.vm_bed import COMMAND_LINE, VM, LoneMachine, lone_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
     predict_profile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_image import run_signed
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.learning import Preset, learn_preset
 from ansible_collections.attested.kubernetes.tests.support.image_bed import (
     LINE,
     accepts,
