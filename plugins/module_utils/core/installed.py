@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..result import Result
     from .module import Run
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """The version of this collection; a test compares it with galaxy.yml."""
 
 _DISTRIBUTION = "attested-kubernetes"
