@@ -121,8 +121,10 @@ async def test_the_terminal_shows_each_task_while_it_runs_and_is_not_garbled(bed
         code = await asyncio.to_thread(run.end)
     assert code == 0, run.text
     words = [row.split() for row in run.rows()]
+    # A task that changes nothing has a row of its own where it took longer than a second.
+    words = [row for row in words if row[:4] != ["Look", "at", "one", "thing"]]
     asked = words.index(["cp-1:", "requesting", "evidence", "from", machine.endpoint])
-    assert asked == words.index(["Init"]) + 2, "the line of the task before stands above"
+    assert asked == words.index(["Init"]) + 1, "the name of the play stands above"
     assert words[asked + 1 : asked + 3] == [
         ["cp-1:", "is", "the", "enrolled", "machine,", "booted", "as", "machines", "(posture", "boot)"],
         ["cp-1:", "Make", "the", "cluster"],
