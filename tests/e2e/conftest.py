@@ -57,7 +57,7 @@ def road(host_before: dict[str, Any], labs_before: set[str]) -> Iterator[Road]: 
             road.began = (road.site / "cluster.yml").stat().st_mtime
         yield road
     if not os.environ.get(USED_LAB):
-        lab.play("lab_down")
+        lab.remove()
 
 
 def _lab() -> Lab:

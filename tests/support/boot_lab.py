@@ -62,7 +62,7 @@ def boot_lab(
         yield road
     finally:
         if not used:
-            lab.play("lab_down")
+            lab.remove()
 
 
 def state_of(road: Road, machine: str, unit: str) -> str:

@@ -80,6 +80,11 @@ class Lab:
             timeout=600,
         )
 
+    def remove(self) -> None:
+        """Remove the lab at the end of its tests; a lab that stays would take the machine from the tests after it."""
+        done = self.play("lab_down")
+        assert done.returncode == 0, f"lab_down of {self.name}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+
     def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on a machine as its admin, through the forwarder; a timeout counts as no answer."""
         argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), "-o", "ConnectTimeout=5", machine, *words]

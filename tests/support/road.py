@@ -175,7 +175,7 @@ def road_through(*playbooks: str, of: str, instead: str, words: tuple[str, ...] 
             yield road
         finally:
             if not used:
-                lab.play("lab_down")
+                lab.remove()
 
 
 def assert_one_lock_event(road: Road, node: str) -> None:

@@ -219,7 +219,7 @@ def hybrid_road(
             yield road
         finally:
             if not used:
-                lab.play("lab_down")
+                lab.remove()
 
 
 def put_disks_into_site(site: Path, machines: tuple[str, ...]) -> None:

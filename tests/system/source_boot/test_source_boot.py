@@ -123,7 +123,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             yield made(road, key, tmp_path_factory.mktemp("site") / "repository")
         finally:
             if not used:
-                lab.play("lab_down")
+                lab.remove()
 
 
 def made(road: Road, key: Key, path: Path) -> Bed:
