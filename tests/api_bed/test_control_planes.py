@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import PolicyClient
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import (
     CONTROL_PLANE_LABEL,
     LEASE,
@@ -71,8 +72,9 @@ def planes(bed: ServiceBed, machines: Machines) -> Callable[[int], list[Machine]
         for machine in made:
             machine.enroll(role=Role.CONTROL_PLANE)
         found = bed.api.get("nodeidentities.attested-kubernetes.dev")["items"]
-        revoked = [one["spec"]["ekSha256"] for one in found if one["spec"]["admission"] == "Revoked"]  # by another file
-        bed.sign(identities=[machine.identity() for machine in made], revoked=revoked)
+        revoked = {one["spec"]["ekSha256"] for one in found if one["spec"]["admission"] == "Revoked"}  # by another file
+        revoked |= set(PolicyClient(bed.policy_socket).state().revoked)  # aliases too
+        bed.sign(identities=[machine.identity() for machine in made], revoked=sorted(revoked))
         return made
 
     return make

@@ -1,11 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The second endorsement key of a chip: the object's rules, tickets over either key, and what a revocation covers.
-
-Runs after `test_control_planes`, by its name: no control plane gets a ticket beside the revocation that it leaves,
-which no policy signs.
-"""
+"""The second endorsement key of a chip: the object's rules, tickets over either key, and what a revocation covers."""
 
 from __future__ import annotations
 
