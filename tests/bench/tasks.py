@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
+from ansible_collections.attested.kubernetes.tests.support.bench import Figure, checkout, report
 
 ROOT = Path(__file__).parents[2]
 MAX_CPU_MS = 150
@@ -98,22 +98,16 @@ def archives(tree: Path, folder: Path) -> dict[str, Archive]:
     }
 
 
-def checkout(commit: str, folder: Path) -> Path:
-    """Write the plugins of a commit below ``folder`` as a collection; return the path that Ansible searches."""
-    place = folder / "ansible_collections" / "attested" / "kubernetes"
-    place.mkdir(parents=True)
-    words = ("git", "archive", commit, "galaxy.yml", "meta", "plugins")
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as packed:
-        subprocess.run(["tar", "-x", "-C", str(place)], stdin=packed.stdout, check=True)
-    return folder
-
-
 def measured(rounds: int, before: str) -> list[Figure]:
     """Run everything in turn; return CPU and size of each module, `ping` and the other commit beside them."""
     with tempfile.TemporaryDirectory(prefix="attested-tasks-") as scratch:
         folder = Path(scratch)
         ours = archives(ROOT / ".dev", folder / "ours")
-        former = archives(checkout(before, folder / "tree"), folder / "former") if before else {}
+        former = (
+            archives(checkout(before, folder / "tree", "galaxy.yml", "meta", "plugins"), folder / "former")
+            if before
+            else {}
+        )
         ping = archive("ansible.builtin.ping", {}, tree=ROOT / ".dev", folder=folder, ends_well=True)
         every = {"ping": ping, **ours, **{f"{name} before": one for name, one in former.items()}}
         spent: dict[str, list[float]] = {name: [] for name in every}

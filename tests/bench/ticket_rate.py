@@ -7,7 +7,8 @@ Real relay, real key service, real kube-apiserver and etcd, which syncs each wri
 the load generator (`light_client`), whose CPU is shown beside theirs. The machines are test attesters, so that no TPM
 is measured. Each ticket is a new connection, challenge, bound quote and ticket. A first ticket is that of a machine
 that never asked before: a kubelet certificate is signed for it. A repeated one is that of a machine that has one.
-Usage: python tests/bench/ticket_rate.py [--seconds N] [--machines N] [--at-once N ...]
+`--before` runs this benchmark and that of another commit in turn, and reports the medians of the repeated tickets.
+Usage: python tests/bench/ticket_rate.py [--seconds N] [--machines N] [--at-once N ...] [--before COMMIT [--rounds N]]
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import itertools
 import math
 import os
 import queue
+import re
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +38,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kub
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
-from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
+from ansible_collections.attested.kubernetes.tests.support.bench import REPORT, Figure, checkout, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.light_client import LightMachine
 from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
@@ -51,6 +55,8 @@ AIM = 160.0
 WRITERS = 8
 SETTLED_SECONDS = 2.0
 LOAD = "load generator"
+COLLECTION, LIBRARIES = Path("ansible_collections", "attested", "kubernetes"), "libraries"
+TITLE, RATE, WIDTH = "tickets from a control plane", "tickets/s", 32
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 CONSTELLATION = """Constellation's Go services of 2026-01-22, variant dummy, two cores, another run:
   join tickets/s unmodified 2.7 / 2.7 / 2.4, API limiter switched off 72 / 133 / 155
@@ -93,10 +99,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a round (default: %(default)s)")
     parser.add_argument("--machines", type=int, default=0, help="new machines a round (default: as many as Go serves)")
     parser.add_argument("--at-once", type=int, nargs="*", default=CONCURRENCY, help="machines at once, a round each")
+    parser.add_argument("--before", default="", metavar="COMMIT", help="compare with the benchmark of this commit")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each with --before (default: %(default)s)")
     options = parser.parse_args()
     reason = why_not()
     if reason:
         print(f"ticket rate: not measured, {reason}")
+        return
+    if options.before:
+        report(*compared(options.before, rounds=options.rounds))
         return
     with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory, api_bed(Path(directory), syncs=True) as api:
         install(api)
@@ -220,11 +231,11 @@ def show(rounds: Rounds, resident: dict[str, float]) -> None:
     """Print one column a round."""
 
     def row(label: str, values: Iterable[float], places: int = 1) -> None:
-        print(f"{label:<32}" + "".join(f"{value:>13.{places}f}" for value in values))
+        print(f"{label:<{WIDTH}}" + "".join(f"{value:>13.{places}f}" for value in values))
 
-    print(f"{'tickets from a control plane':<32}" + "".join(f"{name:>13}" for name in rounds))
+    print(f"{TITLE:<{WIDTH}}" + "".join(f"{name:>13}" for name in rounds))
     row("tickets asked for", (len(one.seconds) for one in rounds.values()), 0)
-    row("tickets/s", (one.rate for one in rounds.values()))
+    row(RATE, (one.rate for one in rounds.values()))
     for label, share in (("p50 ms", 50), ("p99 ms", 99)):
         values = [statistics.quantiles(one.seconds, n=100, method="inclusive")[share - 1] for one in rounds.values()]
         row(label, (value * 1000 for value in values), 0)
@@ -276,6 +287,73 @@ def cpu_costs(rounds: Rounds) -> list[Figure]:
         )
         for name, one in rounds.items()
     ]
+
+
+def compared(commit: str, *, rounds: int) -> list[Figure]:
+    """Run this benchmark and that of ``commit`` in turn; return medians of its rows beside those of the commit.
+
+    The other one is used as it is, with the settings of its own etcd: before 29 November 2026 it did not sync.
+    """
+    rows: dict[bool, list[dict[tuple[str, str], float]]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory:
+        trees = {True: installed(commit, Path(directory)), False: ROLES.parent / ".dev"}
+        for number in range(rounds):
+            for former, tree in trees.items():
+                print(f"=== round {number + 1} of {rounds}, {commit if former else 'this commit'}", flush=True)
+                rows[former].append(rows_of(ran(tree)))
+    before, after = (_medians(rows[former]) for former in (True, False))
+    return [
+        Figure(
+            name=f"{'a ticket' if label == RATE else label.replace('CPU ms', 'CPU of')}, again, {at_once}",
+            value=_spent(label, after[label, f"again, {at_once}"]),
+            unit="ms",
+            baseline=_spent(label, value),
+            baseline_name=f"ms, at {commit}",
+        )
+        for (label, at_once), value in before.items()
+        if label == RATE or label.startswith("CPU ms")
+    ]
+
+
+def installed(commit: str, folder: Path) -> Path:
+    """Check a commit out below ``folder``, with the libraries that its services need beside it."""
+    checkout(commit, folder)
+    folder.chmod(0o755)  # the join service reads it as another user
+    words = ("-m", "pip", "install", "--quiet", "--target", str(folder / LIBRARIES))
+    subprocess.run([sys.executable, *words, f"{folder / COLLECTION}[controlplane]"], check=True)
+    return folder
+
+
+def ran(tree: Path) -> str:
+    """Run the benchmark of the collection below ``tree`` and return what it prints."""
+    program = tree / COLLECTION / "tests" / "bench" / Path(__file__).name
+    environment = {name: value for name, value in os.environ.items() if name != REPORT}
+    environment |= {"PYTHONPATH": os.pathsep.join((str(tree), str(tree / LIBRARIES)))}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    print(done.stdout, end="", flush=True)
+    return done.stdout
+
+
+def rows_of(output: str) -> dict[tuple[str, str], float]:
+    """Return the numbers of a table of `show` by row and column."""
+    _before, _title, table = output.partition(TITLE)
+    heading, *lines = table.partition("\nresident:")[0].splitlines()
+    columns = re.split(r"\s{2,}", heading.strip())
+    return {
+        (line[:WIDTH].strip(), column): float(value)
+        for line in lines
+        for column, value in zip(columns, line[WIDTH:].split(), strict=True)
+    }
+
+
+def _medians(runs: Sequence[Mapping[tuple[str, str], float]]) -> dict[tuple[str, str], float]:
+    return {key: statistics.median(one[key] for one in runs) for key in runs[0]}
+
+
+def _spent(label: str, value: float) -> float:
+    return 1000 / value if label == RATE else value
 
 
 def _at_once(name: str) -> int:

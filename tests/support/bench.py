@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import statistics
+import subprocess
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.tests.support.boundaries import commit
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -141,6 +143,16 @@ def require_refusal(what: str, *, expected: tuple[str, ...], got: str) -> None:
 
 def _short(value: float) -> str:
     return f"{value:.3g}" if 0 < value < 100 else f"{value:.0f}" if value else ""
+
+
+def checkout(commit: str, folder: Path, *parts: str) -> Path:
+    """Write a commit, or ``parts`` of it, below ``folder`` as a collection; return what Ansible and Python search."""
+    place = folder / "ansible_collections" / "attested" / "kubernetes"
+    place.mkdir(parents=True)
+    words = ("git", "archive", commit, *parts)
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as packed:
+        subprocess.run(["tar", "-x", "-C", str(place)], stdin=packed.stdout, check=True)
+    return folder
 
 
 def table(figures: Sequence[Figure]) -> str:

@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.tests.bench.state_disk import (
     figures,
     require_equal,
 )
-from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import Round, costs, herd
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import LOAD, Round, costs, herd, rows_of, show
 from ansible_collections.attested.kubernetes.tests.support import build_docs
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, Peak, Record, require_refusal
 
@@ -100,6 +100,17 @@ def test_too_few_tickets_a_second_are_over_the_budget() -> None:
     }
     slower = {name: Round(rate=150.0, seconds=(), cpu={}) for name in rates}
     assert [one.is_over for one in costs(slower)] == [False, False, True, True]
+
+
+def test_the_printed_table_is_read_again_for_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    first = Round(rate=49.0, seconds=(0.02, 0.02), cpu={"key service": 8.0, LOAD: 3.0})
+    again = Round(rate=92.5, seconds=(0.3, 0.3), cpu={"key service": 7.1, LOAD: 2.9})
+    show({"first, c=32": first, "again, c=32": again}, {"join": 88.0, "key": 71.0})
+    found = rows_of(f"a line before\n{capsys.readouterr().out}")
+    assert {column for _row, column in found} == {"first, c=32", "again, c=32"}
+    assert (found["tickets/s", "first, c=32"], found["tickets/s", "again, c=32"]) == (49.0, 92.5)
+    assert found["CPU ms a ticket, key service", "again, c=32"] == 7.1
+    assert found["CPU ms a ticket, together", "first, c=32"] == 11.0
 
 
 @dataclass(slots=True)
