@@ -101,7 +101,7 @@ def test_each_program_keeps_why_it_failed(monkeypatch, tmp_path, command, progra
     monkeypatch.setattr(program, "RunRecord", lambda name, clock: RunRecord(name, tmp_path, clock=clock))
     monkeypatch.setattr(program, "RenewalRecord", _Deaf, raising=False)
     assert program.main([*words, f"--config={tmp_path}/node.yml"]) == 1
-    assert [path.name for path in tmp_path.iterdir()] == [file_name(command)]
+    assert [path.name for path in tmp_path.glob("*.json")] == [file_name(command)]
     assert "FILE_UNUSABLE" in (tmp_path / file_name(command)).read_text()
 
 
