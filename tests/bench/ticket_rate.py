@@ -7,7 +7,7 @@ Real relay, real key service, real kube-apiserver and etcd, which syncs each wri
 the load generator (`light_client`), whose CPU is shown beside theirs. The machines are test attesters, so that no TPM
 is measured. Each ticket is a new connection, challenge, bound quote and ticket. A first ticket is that of a machine
 that never asked before: a kubelet certificate is signed for it. A repeated one is that of a machine that has one.
-`--before` runs this benchmark and that of another commit in turn, and reports the medians of the repeated tickets.
+`--before` runs this benchmark and that of another commit in turn, and reports the medians.
 Usage: python tests/bench/ticket_rate.py [--seconds N] [--machines N] [--at-once N ...] [--before COMMIT [--rounds N]]
 """
 
@@ -73,6 +73,8 @@ class Round:
 
 
 Rounds: TypeAlias = "dict[str, Round]"
+Cell: TypeAlias = "tuple[str, str]"
+"""Row and column of a printed table."""
 
 
 class Asking(Protocol):
@@ -290,27 +292,32 @@ def cpu_costs(rounds: Rounds) -> list[Figure]:
 
 
 def compared(commit: str, *, rounds: int) -> list[Figure]:
-    """Run this benchmark and that of ``commit`` in turn; return medians of its rows beside those of the commit.
+    """Run this benchmark and that of ``commit`` in turn; return the medians of the rows of both.
 
     The other one is used as it is, with the settings of its own etcd: before 29 November 2026 it did not sync.
     """
-    rows: dict[bool, list[dict[tuple[str, str], float]]] = {False: [], True: []}
+    rows: dict[bool, list[dict[Cell, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory:
         trees = {True: installed(commit, Path(directory)), False: ROLES.parent / ".dev"}
         for number in range(rounds):
             for former, tree in trees.items():
                 print(f"=== round {number + 1} of {rounds}, {commit if former else 'this commit'}", flush=True)
                 rows[former].append(rows_of(ran(tree)))
-    before, after = (_medians(rows[former]) for former in (True, False))
+    return beside(_medians(rows[False]), _medians(rows[True]), commit=commit)
+
+
+def beside(after: Mapping[Cell, float], before: Mapping[Cell, float], *, commit: str) -> list[Figure]:
+    """Return what both measured; an older table has a column a concurrency, which is that of repeated tickets."""
+    columns = {column: column if (RATE, column) in after else f"again, {column}" for _label, column in before}
     return [
         Figure(
-            name=f"{'a ticket' if label == RATE else label.replace('CPU ms', 'CPU of')}, again, {at_once}",
-            value=_spent(label, after[label, f"again, {at_once}"]),
+            name=f"{'a ticket' if label == RATE else label.replace('CPU ms', 'CPU of')}, {columns[column]}",
+            value=_spent(label, after[label, columns[column]]),
             unit="ms",
             baseline=_spent(label, value),
             baseline_name=f"ms, at {commit}",
         )
-        for (label, at_once), value in before.items()
+        for (label, column), value in before.items()
         if label == RATE or label.startswith("CPU ms")
     ]
 
@@ -336,7 +343,7 @@ def ran(tree: Path) -> str:
     return done.stdout
 
 
-def rows_of(output: str) -> dict[tuple[str, str], float]:
+def rows_of(output: str) -> dict[Cell, float]:
     """Return the numbers of a table of `show` by row and column."""
     _before, _title, table = output.partition(TITLE)
     heading, *lines = table.partition("\nresident:")[0].splitlines()
@@ -348,7 +355,7 @@ def rows_of(output: str) -> dict[tuple[str, str], float]:
     }
 
 
-def _medians(runs: Sequence[Mapping[tuple[str, str], float]]) -> dict[tuple[str, str], float]:
+def _medians(runs: Sequence[Mapping[Cell, float]]) -> dict[Cell, float]:
     return {key: statistics.median(one[key] for one in runs) for key in runs[0]}
 
 

@@ -28,7 +28,15 @@ from ansible_collections.attested.kubernetes.tests.bench.state_disk import (
     figures,
     require_equal,
 )
-from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import LOAD, Round, costs, herd, rows_of, show
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import (
+    LOAD,
+    Round,
+    beside,
+    costs,
+    herd,
+    rows_of,
+    show,
+)
 from ansible_collections.attested.kubernetes.tests.support import build_docs
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, Peak, Record, require_refusal
 
@@ -111,6 +119,11 @@ def test_the_printed_table_is_read_again_for_a_comparison(capsys: pytest.Capture
     assert (found["tickets/s", "first, c=32"], found["tickets/s", "again, c=32"]) == (49.0, 92.5)
     assert found["CPU ms a ticket, key service", "again, c=32"] == 7.1
     assert found["CPU ms a ticket, together", "first, c=32"] == 11.0
+    rates = {one.name: (round(one.value, 1), round(one.baseline, 1)) for one in beside(found, found, commit="c")}
+    assert rates["a ticket, first, c=32"] == (20.4, 20.4)
+    older = {("tickets/s", "c=32"): 46.25, ("p50 ms", "c=32"): 17.0}
+    (figure,) = beside(found, older, commit="c")
+    assert (figure.name, figure.value, figure.baseline) == ("a ticket, again, c=32", 1000 / 92.5, 1000 / 46.25)
 
 
 @dataclass(slots=True)
