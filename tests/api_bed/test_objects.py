@@ -116,6 +116,19 @@ def test_status_and_spec_have_one_writer_each(api: ApiBed) -> None:
     assert api.get(KIND, name)["spec"]["admission"] == "Approved"
 
 
+def test_the_api_server_tracks_the_status_of_an_identity_as_one_field(api: ApiBed) -> None:
+    """To track each field would cost a tenth of the write of a ticket (docs/adr/0085)."""
+    name = identity("c3")["metadata"]["name"]
+    api.apply(identity("c3"))
+    for status in ({"phase": "Admitted", "akName": "ab"}, {"tpm": {"clock": 1}}, {"phase": "Joined"}):
+        patch = json.dumps({"status": status})
+        api.kubectl("patch", KIND, name, "--subresource=status", "--type=merge", "-p", patch)
+    found = json.loads(api.kubectl("get", KIND, name, "-o", "json", "--show-managed-fields"))
+    assert found["status"] == {"phase": "Joined", "akName": "ab", "tpm": {"clock": 1}}
+    tracked = [one["fieldsV1"] for one in found["metadata"]["managedFields"] if one.get("subresource") == "status"]
+    assert tracked == [{"f:status": {}}]
+
+
 def test_get_attested_reads_well(api: ApiBed) -> None:
     api.apply(identity("c2"))
     lines = [line.split() for line in api.kubectl("get", "attested").splitlines()]
