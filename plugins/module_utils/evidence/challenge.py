@@ -36,6 +36,7 @@ from .registry import DEFAULT_VARIANT, admission
 
 if TYPE_CHECKING:
     from ..core.host import Random
+    from ..policy.identity import TpmRecord
     from ..tpm.commands import LoadedKey
     from .evidence import EventLogs
     from .tpm2 import QuotingTpm
@@ -129,7 +130,10 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRecord:
-    """The verifier's record of a challenge, kept in memory until its answer; every check reads it."""
+    """The verifier's record of a challenge, kept in memory until its answer; every check reads it.
+
+    ``tpm``: the state of the machine's TPM at its last evidence before the challenge, if it is known.
+    """
 
     challenge: Challenge
     ek_public: Public
@@ -137,6 +141,7 @@ class ChallengeRecord:
     ek_certificates: tuple[bytes, ...]
     expires: datetime
     secret: bytes = field(repr=False)
+    tpm: TpmRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

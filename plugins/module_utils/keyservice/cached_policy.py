@@ -20,12 +20,13 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.rate import TokenBuckets
 from ..errors import ApiError, PolicyError
 from ..policy.cluster import POLICY_NAME
-from ..policy.identity import Admission
+from ..policy.identity import Admission, TpmRecord
 from ..reasons import Reason
 from .kube_api import IDENTITIES, POLICIES, PROFILES
 from .live_policy import DISK_FIELD, KEY_FIELDS, LivePolicy
@@ -102,6 +103,7 @@ FOLLOW_SECONDS = 240
 MAX_PARSED = 1 << 15
 """Maximum of parsed objects in memory: more than the largest cluster has; it bounds those of deleted objects."""
 SETTLE_SECONDS = 2.0
+_NEVER = TpmRecord(clock=0, reset_count=0, restart_count=0)
 
 
 class ObjectCache:
@@ -259,6 +261,13 @@ class CachedPolicy:
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote, by the cached profiles."""
         return self._policy.selection()
+
+    def last_tpm(self, ek_sha256: str) -> TpmRecord | None:
+        """Return the state of a machine's TPM at its last evidence, all 0 before the first; None if it is not known."""
+        with suppress(ApiError, PolicyError):
+            found = self._policy.registrations_of(ek_sha256)
+            return (found[0].identity.status.tpm or _NEVER) if found else None
+        return None
 
     def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
         """Return the readable cached identities; raises API_UNAVAILABLE. Not for decisions about a machine."""

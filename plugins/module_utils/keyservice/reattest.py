@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..core.rate import TokenBuckets
     from ..evidence.challenge import ChallengeRecord
     from ..evidence.verify import Demands, VerifiedNode
+    from ..policy.identity import TpmRecord
     from .cached_policy import CachedPolicy, Strangers
     from .client import Channel
     from .live_policy import LivePolicy, Registration, Snapshot, StatusWriter
@@ -167,7 +168,7 @@ class Reattester:
         node = self._verify(push, snapshot=snapshot, now=now)  # 3
         self._rate.take(node.identity.ek_sha256)  # 4; by the machine, whichever of its keys it used
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
-        check_standing(registration, proven)  # 5
+        check_standing(registration, proven, challenged=push.record.tpm)  # 5
         if cached is not None:
             cached.confirm(snapshot, node.verdict.profile)  # 6
         if push.gone():
@@ -208,8 +209,8 @@ class Reattester:
         )
 
 
-def check_standing(registration: Registration, proven: Proven) -> None:
-    """Raise unless the proven TPM continues from the state in the identity's status. Pure.
+def check_standing(registration: Registration, proven: Proven, *, challenged: TpmRecord | None = None) -> None:
+    """Raise unless the proven TPM continues from the state in the identity's status (`check_continuity`). Pure.
 
     A control plane locks itself at each boot and needs no ticket for it; a worker needs one.
     """
@@ -218,7 +219,8 @@ def check_standing(registration: Registration, proven: Proven) -> None:
         raise Refusal(
             f"expected the pinned AK {status.ak_name}, got {proven.ak_name.hex()}", reason=Reason.AK_NOT_PINNED
         )
-    check_continuity(status.tpm, proven.tpm, locked=registration.identity.role is Role.WORKER)
+    locked = registration.identity.role is Role.WORKER
+    check_continuity(status.tpm, proven.tpm, locked=locked, challenged=challenged)
 
 
 def plan_reattested(proven: Proven, *, now: datetime) -> StatusChange:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ..errors import Refusal
+from ..errors import ApiError, Refusal
 from ..policy.identity import Role, TpmRecord
 from ..policy.standing import OVERDUE_AFTER, require_good_standing
 from ..proto.messages import parse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ..policy.identity import IdentityStatus, NodeIdentity
+    from ..policy.identity import NodeIdentity
     from .live_policy import Registration
 
 
@@ -38,16 +38,22 @@ if TYPE_CHECKING:
 # before, so it is compared within one reset only.
 
 
-def check_continuity(last: TpmRecord | None, now: TpmRecord, *, locked: bool) -> bool:
+def check_continuity(
+    last: TpmRecord | None, now: TpmRecord, *, locked: bool, challenged: TpmRecord | None = None
+) -> bool:
     """Return whether the machine was rebooted since ``last``, the TPM's state at its last evidence (None: never).
 
-    Raises `Refusal` TPM_ROLLED_BACK if a counter, or the clock within one reset, is lower than before. Raises
+    ``challenged`` is that state when the challenge was made, if it was known. Raises `Refusal` TPM_ROLLED_BACK if a
+    counter, or the clock within one reset, is lower than before. Raises `ApiError` API_CONFLICT if it is not lower than
+    at the challenge: other evidence of the machine was accepted meanwhile, and this one was made before it. Raises
     NODELOCK_NO_TICKET if the machine was rebooted and is ``locked``: a boot begins unlocked, and the lock is taken with
     a ticket, so another program took the lock.
     """
     if last is None:
         return False
-    if _position(now) < _position(last) or (now.reset_count == last.reset_count and now.clock < last.clock):
+    if _is_earlier(now, last):
+        if challenged is not None and not _is_earlier(now, challenged):
+            raise ApiError("newer evidence of the machine was accepted meanwhile", reason=Reason.API_CONFLICT)
         raise Refusal(f"expected a TPM at least at {_shown(last)}, got {_shown(now)}", reason=Reason.TPM_ROLLED_BACK)
     rebooted = now.reset_count != last.reset_count
     if rebooted and locked:
@@ -59,8 +65,10 @@ def check_continuity(last: TpmRecord | None, now: TpmRecord, *, locked: bool) ->
     return rebooted
 
 
-def _position(record: TpmRecord) -> tuple[int, int]:
-    return record.reset_count, record.restart_count
+def _is_earlier(one: TpmRecord, other: TpmRecord) -> bool:
+    if (one.reset_count, one.restart_count) < (other.reset_count, other.restart_count):
+        return True
+    return one.reset_count == other.reset_count and one.clock < other.clock
 
 
 def _shown(record: TpmRecord) -> str:
@@ -158,8 +166,9 @@ def decide_release(
     now: datetime,
     inherited_disk: str = "",
     overdue_after: timedelta = OVERDUE_AFTER,
+    challenged: TpmRecord | None = None,
 ) -> Decision:
-    """Return what the machine gets; raises `Refusal`.
+    """Return what the machine gets; raises `Refusal`, and API_CONFLICT (`check_continuity`, also for ``challenged``).
 
     1. The requested role is the registered one. A control plane that is locked and joined may also request a worker's
        ticket, which renews its kubelet's certificate and contains no files. ROLE_NOT_REGISTERED
@@ -178,7 +187,10 @@ def decide_release(
     status = registration.identity.status
     role = _check_role(request, registration.identity, locked=proven.locked)  # 1
     kubelet = check_kubelet_request(request.certificate_request, node_name=registration.identity.node_name)  # 2
-    rebooted = _check_machine(proven, status, now=now, overdue_after=overdue_after)  # 3, 4, 5
+    _check_pin(status.ak_name, proven.ak_name.hex())  # 3
+    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked, challenged=challenged)  # 4
+    if proven.locked:
+        require_good_standing(status, now=now, overdue_after=overdue_after)  # 5
     disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 6
     live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 7
     return Decision(
@@ -212,15 +224,6 @@ def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusC
         key_sha256=decision.request.spki_sha256,
         expires=decision.expires,
     )
-
-
-def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, overdue_after: timedelta) -> bool:
-    """Check AK, continuity and standing against the identity's status; return whether the machine was rebooted."""
-    _check_pin(status.ak_name, proven.ak_name.hex())  # 3
-    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 4
-    if proven.locked:
-        require_good_standing(status, now=now, overdue_after=overdue_after)  # 5
-    return rebooted
 
 
 def _check_role(request: JoinRequest, identity: NodeIdentity, *, locked: bool) -> Role:

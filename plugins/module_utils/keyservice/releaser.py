@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.files import NamedLocks
@@ -167,7 +167,8 @@ class Releaser:
         parsed = ChallengeRequest.parse(request)
         now = self._clock.now()
         made, record = new_challenge(parsed, selection=self._selection(), random=self._random, now=now)
-        self._challenges.add(record, now=now, source=source)
+        known = self._cached.last_tpm(record.ek_public.spki_sha256())
+        self._challenges.add(replace(record, tpm=known), now=now, source=source)
         return made.to_bytes()
 
     @property
@@ -259,6 +260,7 @@ class Releaser:
             now=now,
             inherited_disk=snapshot.inherited_disk(node.identity),
             overdue_after=self._overdue_after,
+            challenged=call.record.tpm,
         )
         if cached is not None:
             cached.confirm(snapshot, node.verdict.profile)  # 5

@@ -88,8 +88,9 @@ STEPS = {
 }
 """Files, or functions of one, in which the steps of `verify_node` after 6, and continuity, refuse."""
 
-OF_OURS = {"EK_AUTHORITIES_UNUSABLE", "NODELOCK_REGISTER_RESETTABLE", "POLICY_EMPTY", "QUOTE_SELECTION"}
-"""What they say of our own configuration; the register that step 8 looks for is demanded by us, in step 5."""
+OF_OURS = {"API_CONFLICT", "EK_AUTHORITIES_UNUSABLE", "NODELOCK_REGISTER_RESETTABLE", "POLICY_EMPTY", "QUOTE_SELECTION"}
+"""What they say of our own configuration, or of evidence that newer one has overtaken; the register that step 8 looks
+for is demanded by us, in step 5."""
 
 
 def reasons_in(place: str, functions: tuple[str, ...] | None) -> set[str]:

@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster
     PolicyException,
     profile_sha256,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import TpmRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_objects
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
@@ -106,6 +107,18 @@ def test_it_answers_nothing_before_it_has_read_and_after_the_watch_broke() -> No
     with followed(gateway) as cached:
         pass
     assert refused(cached) == "API_UNAVAILABLE"
+
+
+def test_the_state_of_a_tpm_at_its_last_evidence() -> None:
+    status = {"tpm": {"clock": 7, "resetCount": 5, "restartCount": 6}}
+    gateway = FakeGateway(identity(), identity("d2", "w-2", ekAliasSha256="d3" * 32), profile())
+    never = TpmRecord(clock=0, reset_count=0, restart_count=0)
+    with followed(gateway) as cached:
+        assert [cached.last_tpm(ek * 32) for ek in ("d1", "d3", "d4")] == [never, never, None]
+        gateway.patch_status(IDENTITIES, NAME, status=status, revision=told_revision(gateway))
+        cached.caches[IDENTITIES].wait_for(int(told_revision(gateway)), seconds=5)
+        assert cached.last_tpm(EK) == TpmRecord(clock=7, reset_count=5, restart_count=6)
+    assert cached.last_tpm(EK) is None, "the watch ended"
 
 
 def test_a_revocation_that_was_heard_counts() -> None:

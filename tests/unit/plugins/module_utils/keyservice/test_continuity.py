@@ -49,3 +49,22 @@ def test_what_may_not(now: TpmRecord, locked: bool, code: str) -> None:
         check_continuity(tpm(), now, locked=locked)
     assert caught.value.code == code
     assert "expected" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("challenged", "now", "code"),
+    [
+        pytest.param(tpm(), tpm(clock=1500), "API_CONFLICT", id="made after the state at the challenge"),
+        pytest.param(tpm(), tpm(), "API_CONFLICT", id="in the same millisecond"),
+        pytest.param(tpm(0, 0, 0), tpm(reset=4), "API_CONFLICT", id="a machine that had no evidence before"),
+        pytest.param(tpm(), tpm(clock=999), "TPM_ROLLED_BACK", id="earlier than at the challenge"),
+        pytest.param(tpm(reset=6), tpm(), "TPM_ROLLED_BACK", id="fewer resets than at the challenge"),
+        pytest.param(None, tpm(), "TPM_ROLLED_BACK", id="the state at the challenge was not known"),
+    ],
+)
+def test_evidence_that_was_made_before_the_last_one_is_no_rollback(
+    challenged: TpmRecord | None, now: TpmRecord, code: str
+) -> None:
+    with pytest.raises(AttestedError) as caught:
+        check_continuity(tpm(reset=7, clock=2000), now, locked=True, challenged=challenged)
+    assert caught.value.code == code

@@ -189,6 +189,17 @@ def test_a_change_in_between_is_read_again_up_to_three_times(bed: Bed, reatteste
     assert (refused(bed, reattester).code, api.tries) == ("API_CONFLICT", 4)
 
 
+def test_evidence_that_newer_evidence_has_overtaken_is_no_rollback(bed: Bed, reattester: Reattester) -> None:
+    """A node asks for a ticket while its re-attestation is on its way: it is told to bring evidence again."""
+    bed.watch()
+    slow = bed.push()
+    push(bed, reattester)
+    assert refused(bed, reattester, *slow).code == "API_CONFLICT"
+    assert push(bed, reattester).node_name == "w-1"
+    bed.tpm.clock_info = replace(bed.tpm.clock_info, clock=1)
+    assert refused(bed, reattester).code == "TPM_ROLLED_BACK"
+
+
 def test_an_api_that_is_away_is_no_change_in_between(bed: Bed, reattester: Reattester) -> None:
     def away() -> None:
         tries.append("one")

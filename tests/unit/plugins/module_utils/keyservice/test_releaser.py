@@ -225,6 +225,19 @@ def test_a_tpm_that_was_put_back_is_refused_until_an_admin_forgets_its_counters(
     assert bed.release().node_name == "w-1"
 
 
+def test_evidence_that_other_evidence_has_overtaken_is_not_of_a_tpm_that_was_put_back(bed: Bed) -> None:
+    """A machine that asks two control plane nodes, or for a ticket and for its attestation at once."""
+    bed.watch()
+    slow = bed.exchange()
+    bed.release()
+    assert refused(bed, *slow) == "API_CONFLICT"
+    slow = bed.exchange()
+    bed.release()
+    assert refused(bed, *slow) == "API_CONFLICT"
+    bed.tpm.clock_info = replace(bed.tpm.clock_info, clock=1)
+    assert refused(bed) == "TPM_ROLLED_BACK"
+
+
 # ---- the policy in force
 
 
