@@ -9,9 +9,6 @@ import base64
 import contextlib
 import os
 import socket
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     Machines = Callable[..., Machine]
 
 TICKETS = 100
-KILLS, AT_ONCE, LATER_SECONDS = 4, 3, 0.05
 PLANTED = b"canary-planted-in-a-request-0001"
 
 
@@ -117,65 +113,6 @@ def test_each_service_killed_and_started_again_goes_on(own: ServiceBed, tmp_path
     own.start_key_service()
     assert machine.ask().public.disk_id == first.public.disk_id
     assert machine.identity()["status"]["diskId"] == first.public.disk_id
-
-
-def kill_and_start(own: ServiceBed, victim: str) -> None:
-    """Kill one of the processes behind the join service, and start it again."""
-    if victim == "key":
-        own.kill("key")
-        own.start_key_service()
-    else:
-        own.api.kill(victim)
-
-
-def keep_asking(machine: Machine, done: threading.Event) -> tuple[set[str], int]:
-    """Ask until it is done and there is a ticket; return the disks of all tickets, and how often it was refused."""
-    disks, refused = set[str](), 0
-    while not disks or not done.is_set():
-        try:
-            disks.add(machine.ask().public.disk_id)
-        except AttestedError as error:
-            assert pause_before_retry(error), error
-            refused += 1
-    return disks, refused
-
-
-@pytest.mark.parametrize("victim", ["key", "kube-apiserver", "etcd"])
-def test_a_process_killed_in_the_middle_breaks_no_promise(
-    own: ServiceBed, tmp_path: Path, victim: str, counted: Callable[[str], None]
-) -> None:
-    """At another moment of the exchange each time, while new machines and known ones ask.
-
-    Every machine gets its ticket, and all tickets of one are for the disk and the key that its identity records.
-    """
-    machines: list[Machine] = []
-    given: dict[str, set[str]] = {}
-    refusals = 0
-    for number in range(KILLS):
-        fresh = [Machine(f"kill-{victim}-{number}-{one}", own, tmp_path / f"{number}-{one}") for one in range(AT_ONCE)]
-        for machine in fresh:
-            machine.enroll()
-        asking = [*fresh, *machines[:AT_ONCE]]
-        done = threading.Event()
-        with ThreadPoolExecutor(len(asking)) as workers:
-            answers = [workers.submit(keep_asking, machine, done) for machine in asking]
-            time.sleep(number * LATER_SECONDS)
-            try:
-                kill_and_start(own, victim)
-            finally:
-                done.set()
-        for machine, answer in zip(asking, answers, strict=True):
-            disks, refused = answer.result()
-            given[machine.name] = given.get(machine.name, set()) | disks
-            refusals += refused
-        machines += fresh
-    statuses = {machine.name: machine.identity()["status"] for machine in machines}
-    assert given == {name: {status["diskId"]} for name, status in statuses.items()}
-    assert {machine.name: machine.tpm.ak.public.name().hex() for machine in machines} == {
-        name: status["akName"] for name, status in statuses.items()
-    }
-    assert len({status["diskId"] for status in statuses.values()}) == len(machines)
-    counted(f"{victim} killed {KILLS} times: {len(machines)} machines have tickets, after {refusals} refusals")
 
 
 def test_without_the_api_nothing_is_released(own: ServiceBed, tmp_path: Path) -> None:

@@ -205,6 +205,10 @@ class ApiBed:
         """Kill etcd or an API server with SIGKILL and start it again."""
         self.processes[name].kill()
         self.processes[name].wait()
+        self.start_again(name)
+
+    def start_again(self, name: str) -> None:
+        """Start etcd or an API server that was killed."""
         _run(self, name, self.commands[name])
         _wait_ready(self)
 
