@@ -43,7 +43,7 @@ from ansible_collections.attested.kubernetes.tests.support.service_bed import GO
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SIZES = (0, 1000)
+SIZES = (0, 1000, 10000)
 PROFILES = 200
 AT_ONCE = 32
 FIRST_A_SECOND = 120

@@ -98,7 +98,14 @@ async def _serve(pipe: Connection) -> None:
     credentials = grpc.ssl_server_credentials([(key, certificate)], certificate, require_client_auth=True)
     baseline_port = baseline.add_secure_port("127.0.0.1:0", credentials)
     await baseline.start()
-    limits = Limits(served=1000, served_per_source=1000, newcomers_per_second=1000, newcomer_burst=1000)
+    limits = Limits(
+        served=1000,
+        served_per_source=1000,
+        newcomers_per_second=1000,
+        newcomer_burst=1000,
+        arrivals_per_second=1000,
+        arrival_burst=1000,
+    )
     async with running_bed(limits=limits) as bed:
         bed.credentials.append(service_credentials(bed.ca))
         pipe.send(
@@ -237,9 +244,11 @@ def main() -> None:
         figures: tuple[int, float] = ours.recv()
         return figures
 
-    asyncio.run(measure(server, ask, rounds=chosen.rounds, seconds=chosen.seconds))
-    ours.send(None)
-    process.join()
+    try:
+        asyncio.run(measure(server, ask, rounds=chosen.rounds, seconds=chosen.seconds))
+    finally:
+        ours.send(None)
+        process.join()
 
 
 if __name__ == "__main__":

@@ -57,8 +57,10 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 STRANGERS = 500
-HERD = 256
+HERD = 1000
+SENDS = 5
 IDENTITIES = 2000
+IDENTITY = "nodeidentities.attested-kubernetes.dev"
 PROFILES = 20
 AT_ONCE = 4
 BURST_SECONDS = 15.0
@@ -243,6 +245,16 @@ async def _send(machine: Machine, request: bytes) -> str:
     return "answered"
 
 
+def _refused(machine: Machine, request: bytes) -> str:
+    """Return the answer to a request; the connection can end before a machine that still sends has read it."""
+    for _unused in range(SENDS):
+        got = asyncio.run(_send(machine, request))
+        if "UNAVAILABLE" not in got:
+            break
+        print(f"the answer was lost: {got}")
+    return got
+
+
 def giants(bed: ServiceBed, machines: list[Machine]) -> None:
     """Send a body of 1 GiB and an event log of a million events; each is refused for its size, and memory stays.
 
@@ -252,7 +264,7 @@ def giants(bed: ServiceBed, machines: list[Machine]) -> None:
     bodies = {"a body of 1 GiB": bytes(1 << 30), "an event log of 1,000,000 events": log.SerializeToString()}
     peaks = {name: Peak(bed.processes[name].pid) for name in ("join", "key")}
     for name, body in bodies.items():
-        got = asyncio.run(_send(machines[0], body))
+        got = _refused(machines[0], body)
         require_refusal(name, expected=("JOIN_SERVICE_BUSY", "larger than max"), got=got)
     report(
         *(
@@ -290,9 +302,10 @@ def growth(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
 
 
 def start_together(bed: ServiceBed, directory: Path) -> None:
-    """Let 256 machines ask in the same instant, each again when it is told to, until each has its ticket.
+    """Let 1,000 machines ask in the same instant, each again when it is told to, until each has its ticket.
 
-    The aims: none is lost, 99 of 100 have theirs within 10 s, and the join service holds 150 MB at most meanwhile.
+    The aims: none is lost or served twice, the last has its ticket within 30 s and after twice the median, and the join
+    service holds 150 MB at most meanwhile.
     """
     first, *machines = (Machine(f"herd-{number}", bed, directory / f"h{number}") for number in range(HERD + 1))
     bed.api.apply(*(render_identity(identity_of(one.tpm.ek, one.name)) for one in (first, *machines)))
@@ -302,7 +315,8 @@ def start_together(bed: ServiceBed, directory: Path) -> None:
     (alone,) = asyncio.run(_together([first]))
     peak = Peak(bed.processes["join"].pid)
     seconds = asyncio.run(_together(machines))
-    issued = [machine.identity()["status"]["tickets"]["issued"] for machine in machines]
+    found = {one["spec"]["nodeName"]: one["status"] for one in bed.api.get(IDENTITY)["items"] if "status" in one}
+    issued = [found[machine.name]["tickets"]["issued"] for machine in machines]
     print(f"served {len(issued)} of {HERD}, each {min(issued)} to {max(issued)} times")
     if (min(issued), max(issued)) != (1, 1):
         raise RuntimeError("expected one ticket for each machine")
@@ -316,12 +330,12 @@ def start_together(bed: ServiceBed, directory: Path) -> None:
             baseline_name="s, one alone",
         ),
         Figure(
-            name=f"{HERD} machines in the same instant: p99",
-            value=statistics.quantiles(seconds, n=100, method="inclusive")[98],
+            name=f"{HERD} machines in the same instant: the last beside the median",
+            value=max(seconds),
             unit="s",
-            budget=10,
-            baseline=alone,
-            baseline_name="s, one alone",
+            budget=2 * statistics.median(seconds),
+            baseline=statistics.median(seconds),
+            baseline_name="s, the median",
         ),
         Figure(
             name=f"memory of the join service at most, under {HERD} machines",
