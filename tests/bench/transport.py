@@ -105,6 +105,8 @@ async def _serve(pipe: Connection) -> None:
         newcomer_burst=1000,
         arrivals_per_second=1000,
         arrival_burst=1000,
+        unproven_calls=1000,
+        unproven_seconds=900,
     )
     async with running_bed(limits=limits) as bed:
         bed.credentials.append(service_credentials(bed.ca))
