@@ -79,7 +79,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="fleet-") as directory, api_bed(Path(directory), syncs=True) as api:
         install(api)
-        bed = ServiceBed(api)
+        bed = ServiceBed(api, real_pace=True)
         try:
             bed.start()
             machines = list(enrolled(bed, Path(directory)))

@@ -113,7 +113,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory, api_bed(Path(directory), syncs=True) as api:
         install(api)
-        bed = ServiceBed(api)
+        bed = ServiceBed(api, real_pace=True)
         try:
             bed.start()
             machines = list(enrolled(bed, Path(directory)))

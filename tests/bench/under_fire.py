@@ -421,7 +421,7 @@ def main() -> None:
     multiprocessing.set_start_method("spawn")
     with tempfile.TemporaryDirectory(prefix="under-fire-") as name, api_bed(Path(name), syncs=True) as api:
         install(api)
-        bed = ServiceBed(api)
+        bed = ServiceBed(api, real_pace=True)
         try:
             bed.start()
             machines = list(enrolled(bed, Path(name)))

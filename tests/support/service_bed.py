@@ -106,10 +106,16 @@ def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:
 
 
 class ServiceBed:
-    """Key service and join service of one control plane: one with our user, the other as user nobody."""
+    """Key service and join service of one control plane: one with our user, the other as user nobody.
 
-    def __init__(self, api: ApiBed, bundle: KeyBundle | None = None, *, name: str = "cp-1") -> None:
+    With ``real_pace`` the key service polls as often as in production (`run_service`).
+    """
+
+    def __init__(
+        self, api: ApiBed, bundle: KeyBundle | None = None, *, name: str = "cp-1", real_pace: bool = False
+    ) -> None:
         self.api = api
+        self._pace = ["real"] if real_pace else []
         self.name = name
         self.bundle = bundle or bundle_of()
         self.directory = Path(tempfile.mkdtemp(prefix="attested-bed-"))
@@ -315,7 +321,7 @@ class ServiceBed:
 
     def _spawn(self, name: str, user: str) -> None:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
-        words = [sys.executable, run_service.__file__, name, user, str(self.directory / f"{name}.yml")]
+        words = [sys.executable, run_service.__file__, name, user, str(self.directory / f"{name}.yml"), *self._pace]
         with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ
