@@ -174,13 +174,31 @@ class Pace:
         """Return the number of waiting newcomers."""
         return sum(not turn.done() for _left, _number, turn in self._waiting)
 
-    async def turn(self, source: str) -> None:
-        """Wait until a newcomer from ``source`` may begin its handshake."""
+    async def turn(self, source: str, closed: asyncio.Future[None]) -> None:
+        """Wait until a newcomer from ``source`` may begin its handshake.
+
+        Raises `TransportError` CONNECTION_CLOSED once its connection is ``closed``: it then uses up no turn.
+        """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (-self._left(source), next(self._numbers), turn))
-        if self._timer is None:
-            self._serve()
-        await turn
+
+        def end(_closed: asyncio.Future[None]) -> None:
+            if not turn.done():
+                turn.set_exception(
+                    TransportError(
+                        "expected a peer that waits for its handshake, its connection was closed",
+                        reason=Reason.CONNECTION_CLOSED,
+                        retryable=True,
+                    )
+                )
+
+        closed.add_done_callback(end)
+        try:
+            heapq.heappush(self._waiting, (-self._left(source), next(self._numbers), turn))
+            if self._timer is None:
+                self._serve()
+            await turn
+        finally:
+            closed.remove_done_callback(end)
 
     def proven(self) -> None:
         """Give one token back, since a newcomer became proven, and let the next one begin."""

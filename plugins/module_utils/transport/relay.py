@@ -260,7 +260,7 @@ class Listener:
     async def _shake_hands(self, peer: _Peer) -> TlsSession:
         first, hello = await self._read_hello(peer)
         if not self._served.knows(peer.source):
-            await self._pace.turn(peer.source)
+            await self._pace.turn(peer.source, peer.wire.closed)
         credentials = await self._credentials(hello)
         authority = nonce_authority(peer.nonce, now=self._clock.now()) if self._validator else None
         session = TlsSession(server_context(credentials, client_authority=authority), is_server=True)

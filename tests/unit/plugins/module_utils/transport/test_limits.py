@@ -209,6 +209,11 @@ def test_what_is_remembered_is_bounded() -> None:
     assert ("a" in kept, "b" in kept, "c" in kept) == (True, False, True)
 
 
+def opened() -> asyncio.Future[None]:
+    """Return the future of a connection that is not closed."""
+    return asyncio.get_running_loop().create_future()
+
+
 class TestPace:
     """Newcomers, three at once and then one at a time."""
 
@@ -225,7 +230,7 @@ class TestPace:
         begun: list[str] = []
 
         async def come(source: str) -> None:
-            await pace.turn(source)
+            await pace.turn(source, opened())
             begun.append(source)
 
         async with asyncio.TaskGroup() as group:
@@ -242,8 +247,8 @@ class TestPace:
             Limits(newcomers_per_second=0.001, newcomer_burst=1), left=self.LEFT.__getitem__, clock=SystemClock()
         )
         served = Served(Limits(), proven=pace.proven)
-        await pace.turn("busy")
-        waiting = [asyncio.create_task(pace.turn("busy")) for _unused in range(2)]
+        await pace.turn("busy", opened())
+        waiting = [asyncio.create_task(pace.turn("busy", opened())) for _unused in range(2)]
         await asyncio.sleep(0)
         for _unused in range(2):
             served.enter("busy", lambda: None, now=0.0).prove()
@@ -253,8 +258,21 @@ class TestPace:
 
     async def test_who_gave_up_costs_no_turn(self, pace: Pace) -> None:
         """The next one has it."""
-        waiting = [asyncio.create_task(pace.turn("busy")) for _unused in range(5)]
+        waiting = [asyncio.create_task(pace.turn("busy", opened())) for _unused in range(5)]
         await asyncio.sleep(0)
         waiting[3].cancel()
         await asyncio.gather(*waiting[:3], waiting[4])
+        assert len(pace) == 0
+
+    async def test_a_closed_connection_costs_no_turn(self, pace: Pace) -> None:
+        """Its peer hung up, or its place went to another one; the next one has its turn."""
+        gone = opened()
+        waiting = [asyncio.create_task(pace.turn("busy", opened())) for _unused in range(3)]
+        waiting += [asyncio.create_task(pace.turn("fresh", gone)) for _unused in range(2)]
+        waiting += [asyncio.create_task(pace.turn("busy", opened()))]
+        await asyncio.sleep(0)
+        assert len(pace) == 3
+        gone.set_result(None)
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [getattr(one, "code", None) for one in ended] == [*[None] * 3, *["CONNECTION_CLOSED"] * 2, None]
         assert len(pace) == 0
