@@ -16,16 +16,15 @@ import multiprocessing
 import socket
 import statistics
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import DoorkeeperIssuer
@@ -35,14 +34,19 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     call,
     request_ticket,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
 from ansible_collections.attested.kubernetes.tests.attacks.besiege import figure
-from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import enrolled, install, measure
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import (
+    enrolled,
+    install,
+    measure,
+    write_identities,
+)
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, Peak, report, require_refusal
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
+from ansible_collections.attested.kubernetes.tests.support.light_client import LightMachine
 from ansible_collections.attested.kubernetes.tests.support.service_bed import (
     GOOD_BOOT,
     MANY_CONNECTIONS,
@@ -53,11 +57,12 @@ from ansible_collections.attested.kubernetes.tests.support.strangers import Kind
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
 STRANGERS = 500
 HERD = 1000
+PAUSE_SECONDS = 1.0
 IDENTITIES = 2000
 IDENTITY = "nodeidentities.attested-kubernetes.dev"
 PROFILES = 20
@@ -293,20 +298,20 @@ def growth(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
     )
 
 
-def start_together(bed: ServiceBed, directory: Path) -> None:
-    """Let 1,000 machines ask in the same instant, each again when it is told to, until each has its ticket.
+def start_together(bed: ServiceBed) -> None:
+    """Let 1,000 machines ask in the same instant, each again after a pause, until each has its ticket.
 
-    The aims: none is lost or served twice, the last has its ticket within 30 s and after twice the median, and the join
-    service holds 150 MB at most meanwhile.
+    Each has an address of its own. The aims: none is lost or served twice, the last has its ticket within 30 s and
+    after twice the median, and the join service holds 150 MB at most meanwhile.
     """
-    first, *machines = (Machine(f"herd-{number}", bed, directory / f"h{number}") for number in range(HERD + 1))
-    bed.api.apply(*(render_identity(identity_of(one.tpm.ek, one.name)) for one in (first, *machines)))
-    for machine in (first, *machines):
-        machine.store.kubelet_key()
-    time.sleep(1)
-    (alone,) = asyncio.run(_together([first]))
+    first, *machines = (
+        LightMachine.new(f"herd-{number}", bed, source=f"127.1.{number // 250}.{number % 250 + 1}")
+        for number in range(HERD + 1)
+    )
+    write_identities(bed, [render_identity(identity_of(one.tpm.ek, one.name)) for one in (first, *machines)])
+    (alone,) = _together([first])
     peak = Peak(bed.processes["join"].pid)
-    seconds = asyncio.run(_together(machines))
+    seconds = _together(machines)
     found = {one["spec"]["nodeName"]: one["status"] for one in bed.api.get(IDENTITY)["items"] if "status" in one}
     issued = [found[machine.name]["tickets"]["issued"] for machine in machines]
     print(f"served {len(issued)} of {HERD}, each {min(issued)} to {max(issued)} times")
@@ -340,22 +345,26 @@ def start_together(bed: ServiceBed, directory: Path) -> None:
     )
 
 
-async def _together(machines: list[Machine]) -> list[float]:
+def _together(machines: Sequence[LightMachine]) -> list[float]:
     """Return after how many seconds each of the machines had its ticket."""
-    begun = time.monotonic()
+    ready = threading.Barrier(len(machines) + 1)
+    begun: list[float] = []
 
-    async def served(machine: Machine) -> float:
-        backoff = Backoff(first=first_window, random=SystemRandom())
+    def served(machine: LightMachine) -> float:
+        ready.wait()
         while True:
             try:
-                await request_ticket(machine.bed.endpoint, machine.config(), machine.machine)
-            except (AttestedError, grpc.RpcError) as error:
-                pause = backoff.pause(error) if isinstance(error, AttestedError) else 1.0
-                await asyncio.sleep(1.0 if pause is None else pause)
+                machine.ask()
+            except (OSError, SSL.Error):
+                time.sleep(PAUSE_SECONDS)
             else:
-                return time.monotonic() - begun
+                return time.monotonic() - begun[0]
 
-    return await asyncio.gather(*(served(machine) for machine in machines))
+    with ThreadPoolExecutor(len(machines)) as workers:
+        waiting = [workers.submit(served, machine) for machine in machines]
+        begun.append(time.monotonic())
+        ready.wait()
+        return [one.result() for one in waiting]
 
 
 def scale(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
@@ -431,7 +440,7 @@ def main() -> None:
                 "fire": lambda: fire(bed, machines, options.tickets),
                 "giants": lambda: giants(bed, machines),
                 "growth": lambda: growth(bed, machines, options.growth),
-                "herd": lambda: start_together(bed, Path(name)),
+                "herd": lambda: start_together(bed),
                 "scale": lambda: scale(bed, machines, options.tickets),
             }
             for part in options.only:

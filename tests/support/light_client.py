@@ -98,13 +98,17 @@ def _text(data: bytes) -> bytes:
 
 @dataclass(slots=True)
 class LightMachine:
-    """A machine of a service bed that asks with little CPU; its logs, keys and requests do not change."""
+    """A machine of a service bed that asks with little CPU; its logs, keys and requests do not change.
+
+    ``source`` is its address, one of 127.0.0.0/8, else the system chooses.
+    """
 
     name: str
     bed: ServiceBed
     tpm: SoftTpm
     logs: EventLogs
     kubelet_key: SecretBytes
+    source: str = ""
     attester: Attester = field(init=False)
     request: bytes = field(init=False)
     certificate: _Certificate = field(init=False)
@@ -126,15 +130,15 @@ class LightMachine:
         return cls(machine.name, machine.bed, machine.tpm, machine.logs(), machine.store.kubelet_key())
 
     @classmethod
-    def new(cls, name: str, bed: ServiceBed) -> LightMachine:
+    def new(cls, name: str, bed: ServiceBed, *, source: str = "") -> LightMachine:
         """Return a new machine of the good boot, without files."""
         boot = boots.load(GOOD_BOOT)
         key = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return cls(name, bed, SoftTpm(boot.pcrs), logs_of(boot, nodelock=b""), SecretBytes(key))
+        return cls(name, bed, SoftTpm(boot.pcrs), logs_of(boot, nodelock=b""), SecretBytes(key), source)
 
     def ask(self) -> bytes:
         """Return the answer of one exchange over a new connection; raises ConnectionError for a refusal."""
-        connection = LightConnection(self.bed.port, self.certificate)
+        connection = LightConnection(self.bed.port, self.certificate, self.source)
         try:
             return self._converse(connection)
         finally:
@@ -181,13 +185,13 @@ class _Certificate:
 class LightConnection:
     """One attested connection with sequential unary calls."""
 
-    def __init__(self, port: int, certificate: _Certificate) -> None:
-        """Connect to 127.0.0.1, run the handshake with fresh evidence, and start HTTP/2."""
+    def __init__(self, port: int, certificate: _Certificate, source: str) -> None:
+        """Connect to 127.0.0.1 from ``source``, run the handshake with fresh evidence, and start HTTP/2."""
         self._certificate = certificate
         self._shown = False
         self._stream = 1
         self._buffer = b""
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS, source_address=(source, 0))
         self._socket.settimeout(None)  # OpenSSL reads the descriptor itself and needs it blocking
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
