@@ -48,9 +48,9 @@ VICTIMS = ("key", "kube-apiserver", "etcd")
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """Holds a connection when it carries ``pattern`` to etcd (or from it: ``told``), in that direction or in both.
+    """Holds a connection from the moment when it carries ``pattern`` to etcd, or with ``told`` from it.
 
-    With ``answers`` the bytes to etcd pass, and all answers after them are held.
+    With ``answers`` these bytes pass, and what comes from etcd after them is held.
     """
 
     pattern: bytes
@@ -99,9 +99,13 @@ class Relay:
 
     def _pump(self, source: socket.socket, sink: socket.socket, held: list[Hold], to_etcd: bool) -> None:
         with contextlib.suppress(OSError), source, sink:
+            seen = b""
             while data := source.recv(1 << 16):
                 hold = self._hold
-                if hold and hold.pattern in data and to_etcd is not hold.told:
+                seen += data
+                found = hold is not None and hold.pattern in seen
+                seen = seen[1 - len(hold.pattern) :] if hold else b""  # a pattern may come in two pieces
+                if hold and found and to_etcd is not hold.told:
                     held.append(hold)
                     hold.reached.set()
                     if not hold.answers:
