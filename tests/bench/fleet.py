@@ -68,7 +68,7 @@ def main() -> None:
     """Print the curve."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=SIZES, help="identities, ascending (default: as few as possible, 1000)"
+        "--sizes", type=int, nargs="+", default=SIZES, help="identities, 0: as few as can be (default: %(default)s)"
     )
     parser.add_argument("--profiles", type=int, default=PROFILES, help="profiles in force (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a round (default: %(default)s)")
