@@ -218,7 +218,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     kubeadm_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import run_cluster
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import BASELINE, LEVELS
 

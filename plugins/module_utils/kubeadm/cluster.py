@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first control plane: ``kubeadm init``, phase by phase, without a bootstrap token."""
+"""The module `kubeadm_cluster`: the first control plane by ``kubeadm init``, phase by phase, without a token."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..core.command import SystemRunner
 from ..core.documents import load_documents
 from ..core.files import make_directory, read_bytes, remove, write_atomic
-from ..core.host import SystemRandom
+from ..core.host import SystemClock, SystemRandom
 from ..errors import KubeadmError
 from ..reasons import Reason
+from ..result import Diff, Result
+from .admin import issue_admin_certificate
 from .api import Health, LocalHealth, wait_ready
 from .encryption import make_encryption, observe_encryption, plan_encryption
 from .files import write_api_server_files
+from .gateway import installed_version
 from .operation import Machine, Operation
 from .phases import INIT_PHASES, Executor, Phase
 from .render import AUDIT_WEBHOOK_ARGUMENT, audit_webhook_path, documents, ignored_checks, render_init
+from .spec import ClusterSpec, KubernetesPaths, NodeSpec, PodSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     from ..core.host import Random
     from ..result import Step
     from .operation import Plan
-    from .spec import ClusterSpec, KubernetesPaths, NodeSpec
 
 
 # Static pods by digest: kubeadm writes tags, and its patches replace them with the digests of the bundle.
@@ -193,3 +197,91 @@ def _phases(cluster: ClusterSpec) -> tuple[Phase, ...]:
         replace(one, title="Leave out kube-proxy", executor=Executor.LEFTOVERS) if one.name == "kube-proxy" else one
         for one in INIT_PHASES
     )
+
+
+# The module kubeadm_cluster.
+
+_DRIFT = (
+    "The cluster was made with other options; init does not change a complete cluster "
+    "(kubeadm changes these options only in an upgrade)."
+)
+_IN_CLEAR = (
+    "Secrets of this cluster are not encrypted in etcd: the cluster was made before init encrypted them, and init does "
+    "not change a running API server. The playbook rotate_encryption_key with -e confirm=identity encrypts them."
+)
+
+
+def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Make this machine the first control plane, completely or up to a phase; raises `KubeadmError`."""
+    machine = _machine()
+    version = installed_version(machine.runner, wanted=params["kubernetes_version"])
+    spec = _cluster_spec({**params, "kubernetes_version": version})
+    control_plane = ControlPlane(spec, node_spec(params), machine)
+    todo = control_plane.plan()
+    outcome = InitOutcome(steps=(), complete=not todo.phases)
+    if todo and not check_mode:
+        outcome = control_plane.apply(todo, until=params["until"])
+    changed = _will_change(todo, params["until"]) if check_mode else bool(outcome.steps)
+    return Result(
+        changed=changed,
+        values={
+            "complete": outcome.complete,
+            "kubernetes_version": version,
+            "steps": [{**step.as_result(), "changed": True} for step in outcome.steps],
+            **_credentials(params, machine, complete=outcome.complete),
+        },
+        diff=Diff(before="", after="".join(f"{phase.title}\n" for phase in todo.phases)),
+        warnings=_warnings(todo, is_in_clear=control_plane.is_in_clear),
+    )
+
+
+def node_spec(params: Mapping[str, Any]) -> NodeSpec:
+    """Return the node that a module's options describe."""
+    return NodeSpec(
+        name=params["node_name"],
+        node_ip=params["node_ip"],
+        second_node_ip=params["second_node_ip"],
+        cri_socket=params["cri_socket"],
+        ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
+        allow_cgroup_v1=params["allow_cgroup_v1"],
+        api_proxy=params.get("api_proxy") or "",
+    )
+
+
+def _machine() -> Machine:
+    return Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+
+
+def _cluster_spec(params: Mapping[str, Any]) -> ClusterSpec:
+    names = ("kubernetes_version", "cluster_name", "api_endpoint", "pod_subnet", "service_subnet", "dns_domain")
+    return ClusterSpec(
+        **{name: params[name] for name in names},
+        extra_sans=tuple(params["extra_sans"]),
+        unmanaged_conntrack=params["unmanaged_conntrack"],
+        kube_proxy=params["kube_proxy"],
+        kubelet_serving=params["kubelet_serving_certificates"],
+        pod_security=PodSecurity(level=params["pod_security"], exempt=tuple(params["exempt_namespaces"])),
+    )
+
+
+def _will_change(todo: Plan, until: str | None) -> bool:
+    return bool(todo) and (until is None or bool(todo.up_to(until)) or todo.start_kubelet)
+
+
+def _warnings(todo: Plan, *, is_in_clear: bool) -> tuple[str, ...]:
+    found = ((_DRIFT, todo.drifted), (_IN_CLEAR, is_in_clear and not todo.phases))
+    return tuple(text for text, holds in found if holds)
+
+
+def _credentials(params: Mapping[str, Any], machine: Machine, *, complete: bool) -> dict[str, Any]:
+    """Return the cluster's CA and, if the options hold a request, the admin's certificate. None of it is secret."""
+    if not complete:
+        return {}
+    found = {"cluster_ca": read_bytes(machine.paths.ca, limit=_LIMIT).decode("ascii")}
+    request = params["admin_certificate_request"]
+    if request:
+        certificate = issue_admin_certificate(
+            request.encode(), paths=machine.paths, clock=machine.clock, hours=params["admin_certificate_hours"]
+        )
+        found["admin_certificate"] = certificate.decode("ascii")
+    return found

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The implementation of the modules `kubeadm_cluster`, `cluster_objects` and `cluster_info`."""
+"""The implementation of the modules `cluster_objects` and `cluster_info`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.command import SystemRunner
 from ..core.files import read_bytes
 from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError, PolicyError
@@ -21,21 +20,15 @@ from ..policy.profile import weaknesses
 from ..policy.standing import CONDITION
 from ..result import Diff, Result
 from ..rotation.encryption_key import CLEAR
-from .admin import issue_admin_certificate
-from .cluster import ControlPlane, InitOutcome
 from .custom_objects import CustomObjects
 from .encryption import EncryptionFile
-from .gateway import installed_version
 from .kubectl import Kubectl
-from .operation import Machine
 from .render import admission_path, encryption_path
-from .spec import API_PORT, PRIVILEGED, ClusterSpec, KubernetesPaths, NodeSpec, PodSecurity, parse_admission
+from .spec import API_PORT, PRIVILEGED, KubernetesPaths, PodSecurity, parse_admission
 from .static_pods import version_of_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from .operation import Plan
 
 
 # Read the cluster: nodes with identities, waiting machines, and objects that must not exist.
@@ -321,38 +314,6 @@ def _names_anonymous(binding: dict[str, Any]) -> bool:
 _LIMIT = 1 << 16
 _CONFIGURATION = "admission-control-config-file"
 _ARGUMENT = re.compile(r"^ *- --([a-z0-9-]+)=(.*)$", re.MULTILINE)
-_DRIFT = (
-    "The cluster was made with other options; init does not change a complete cluster "
-    "(kubeadm changes these options only in an upgrade)."
-)
-_IN_CLEAR = (
-    "Secrets of this cluster are not encrypted in etcd: the cluster was made before init encrypted them, and init does "
-    "not change a running API server. The playbook rotate_encryption_key with -e confirm=identity encrypts them."
-)
-
-
-def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Make this machine the first control plane, completely or up to a phase; raises `KubeadmError`."""
-    machine = _machine()
-    version = installed_version(machine.runner, wanted=params["kubernetes_version"])
-    spec = _cluster_spec({**params, "kubernetes_version": version})
-    control_plane = ControlPlane(spec, node_spec(params), machine)
-    todo = control_plane.plan()
-    outcome = InitOutcome(steps=(), complete=not todo.phases)
-    if todo and not check_mode:
-        outcome = control_plane.apply(todo, until=params["until"])
-    changed = _will_change(todo, params["until"]) if check_mode else bool(outcome.steps)
-    return Result(
-        changed=changed,
-        values={
-            "complete": outcome.complete,
-            "kubernetes_version": version,
-            "steps": [{**step.as_result(), "changed": True} for step in outcome.steps],
-            **_credentials(params, machine, complete=outcome.complete),
-        },
-        diff=Diff(before="", after="".join(f"{phase.title}\n" for phase in todo.phases)),
-        warnings=_warnings(todo, is_in_clear=control_plane.is_in_clear),
-    )
 
 
 def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
@@ -427,55 +388,3 @@ def _arguments(paths: KubernetesPaths) -> dict[str, str]:
     except AttestedError:
         return {}
     return dict(_ARGUMENT.findall(manifest.decode("utf-8", "replace")))
-
-
-def node_spec(params: Mapping[str, Any]) -> NodeSpec:
-    """Return the node that a module's options describe."""
-    return NodeSpec(
-        name=params["node_name"],
-        node_ip=params["node_ip"],
-        second_node_ip=params["second_node_ip"],
-        cri_socket=params["cri_socket"],
-        ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
-        allow_cgroup_v1=params["allow_cgroup_v1"],
-        api_proxy=params.get("api_proxy") or "",
-    )
-
-
-def _machine() -> Machine:
-    return Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
-
-
-def _cluster_spec(params: Mapping[str, Any]) -> ClusterSpec:
-    names = ("kubernetes_version", "cluster_name", "api_endpoint", "pod_subnet", "service_subnet", "dns_domain")
-    return ClusterSpec(
-        **{name: params[name] for name in names},
-        extra_sans=tuple(params["extra_sans"]),
-        unmanaged_conntrack=params["unmanaged_conntrack"],
-        kube_proxy=params["kube_proxy"],
-        kubelet_serving=params["kubelet_serving_certificates"],
-        pod_security=PodSecurity(level=params["pod_security"], exempt=tuple(params["exempt_namespaces"])),
-    )
-
-
-def _will_change(todo: Plan, until: str | None) -> bool:
-    return bool(todo) and (until is None or bool(todo.up_to(until)) or todo.start_kubelet)
-
-
-def _warnings(todo: Plan, *, is_in_clear: bool) -> tuple[str, ...]:
-    found = ((_DRIFT, todo.drifted), (_IN_CLEAR, is_in_clear and not todo.phases))
-    return tuple(text for text, holds in found if holds)
-
-
-def _credentials(params: Mapping[str, Any], machine: Machine, *, complete: bool) -> dict[str, Any]:
-    """Return the cluster's CA and, if the options hold a request, the admin's certificate. None of it is secret."""
-    if not complete:
-        return {}
-    found = {"cluster_ca": read_bytes(machine.paths.ca, limit=_LIMIT).decode("ascii")}
-    request = params["admin_certificate_request"]
-    if request:
-        certificate = issue_admin_certificate(
-            request.encode(), paths=machine.paths, clock=machine.clock, hours=params["admin_certificate_hours"]
-        )
-        found["admin_certificate"] = certificate.decode("ascii")
-    return found

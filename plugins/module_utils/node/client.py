@@ -17,7 +17,7 @@ from ..core.host import SystemClock, SystemRandom
 from ..errors import DiskError, KubeadmError
 from ..evidence.evidence import EventLogs
 from ..evidence.node_lock import NodeLock, NodeLockPaths
-from ..kubeadm.cluster_info import node_spec
+from ..kubeadm.cluster import node_spec
 from ..kubeadm.credential import KubeletCredential
 from ..kubeadm.node import ControlPlaneMember, ReturningFounder, Worker
 from ..kubeadm.operation import Machine, is_control_plane
