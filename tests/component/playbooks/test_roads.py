@@ -187,20 +187,20 @@ def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
     services = ["verification_service"] * 2
     assert over_ssh[2:] == ["unit", "control_plane: up", "kubeadm_node", *services, "node_status_info", *AFTER]
-    assert by_bootstrapper[2:] == [*BY_BOOTSTRAPPER, "control_plane: up", *AFTER]
+    assert by_bootstrapper[2:] == [*BY_BOOTSTRAPPER, *AFTER]
 
 
 def test_node_joins_a_worker_itself_where_the_sites_repository_does(site: Site) -> None:
     """It has no bootstrapper; on the machine itself the boot unit says so."""
     called = site.run("node", "-e", "attested_source_url=https://git.example/site.git", node_status_info=JOINED)
-    joined = ["bootstrapper: joined", "node_status_info", "control_plane: up", "kubeadm_node"]
+    joined = ["bootstrapper: joined", "node_status_info", "kubeadm_node"]
     assert called[2:] == [*joined, "verification_service", *AFTER]
 
 
 def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) -> None:
     """A cluster that is not there yet has assigned none."""
     called = site.run("node", node_status_info={"phase": "Prepared"})
-    assert called[2:] == [*BY_BOOTSTRAPPER, "control_plane: up", "node_status_info", "node_identity"]
+    assert called[2:] == [*BY_BOOTSTRAPPER, "node_status_info", "node_identity"]
 
 
 def test_node_applies_the_labels_of_each_node_on_a_control_plane(site: Site) -> None:
