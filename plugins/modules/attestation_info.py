@@ -116,13 +116,18 @@ handle:
   sample: 0123456789abcdef0123456789abcdef
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.witness import run_attestation_info
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.node.witness import run_attestation_info  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -135,7 +140,9 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_attestation_info, libraries=("cryptography", "google.protobuf", "yaml"))
+    run_module(
+        SPEC, installed("node.witness:run_attestation_info"), libraries=("cryptography", "google.protobuf", "yaml")
+    )
 
 
 if __name__ == "__main__":

@@ -179,16 +179,21 @@ anonymous_bindings:
   sample: []
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     Form,
     kubectl_spec,
     run_form,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_info
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_info  # noqa: F401
 
 SPEC = kubectl_spec().merged(ArgumentSpec(options={"deprecated_apis": {"type": "bool", "default": False}}))
-FORM = Form(spec=SPEC, run=run_info)
+FORM = Form(spec=SPEC, run=installed("kubeadm.cluster_info:run_info"))
 
 
 def main() -> None:

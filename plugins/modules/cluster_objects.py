@@ -69,13 +69,18 @@ RETURN = r"""
 {}
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     Form,
     kubectl_spec,
     run_form,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_objects
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_objects  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -84,7 +89,7 @@ SPEC = ArgumentSpec(
         "store_anew": {"type": "bool", "default": False},
     }
 ).merged(kubectl_spec())
-FORM = Form(spec=SPEC, run=run_objects)
+FORM = Form(spec=SPEC, run=installed("kubeadm.cluster_info:run_objects"))
 
 
 def main() -> None:

@@ -122,19 +122,26 @@ steps:
       changed: true
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import run_control_plane
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import (
+        run_control_plane,  # noqa: F401
+    )
 
 SPEC = ArgumentSpec(options={"at_once": {"type": "bool", "default": False}}).merged(node_config_spec())
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_control_plane, libraries=("cryptography", "yaml"))
+    run_module(SPEC, installed("node.control_plane_renewal:run_control_plane"), libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

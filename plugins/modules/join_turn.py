@@ -59,12 +59,17 @@ RETURN = r"""
 {}
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubectl_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_turn import run_join_turn
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_turn import run_join_turn  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -76,7 +81,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_join_turn, libraries=("cryptography", "yaml"))
+    run_module(SPEC, installed("node.join_turn:run_join_turn"), libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

@@ -79,15 +79,20 @@ uefi:
   type: bool
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import run_next
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import run_next  # noqa: F401
 
 SPEC = ArgumentSpec(options={"root": {"type": "path", "default": "/"}})
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_next, libraries=("cryptography",))
+    run_module(SPEC, installed("node.boot_entry:run_next"), libraries=("cryptography",))
 
 
 if __name__ == "__main__":

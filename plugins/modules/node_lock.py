@@ -90,13 +90,18 @@ cluster_id:
   sample: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     run_module,
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import run
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import run  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -111,7 +116,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run)
+    run_module(SPEC, installed("evidence.node_lock:run"))
 
 
 if __name__ == "__main__":

@@ -135,11 +135,16 @@ needs_person:
   sample: false
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import Form, node_config_spec, run_form
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.status_info import run_status
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.node.status_info import run_status  # noqa: F401
 
 SPEC = node_config_spec()
-FORM = Form(spec=SPEC, run=run_status, libraries=("cryptography", "yaml"))
+FORM = Form(spec=SPEC, run=installed("node.status_info:run_status"), libraries=("cryptography", "yaml"))
 
 
 def main() -> None:

@@ -111,13 +111,18 @@ identities:
       registers: {"7": "65ca"}
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     Form,
     kubectl_spec,
     run_form,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.policy_record import run_record
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.policy_record import run_record  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -125,7 +130,7 @@ SPEC = ArgumentSpec(
         "socket": {"type": "path", "default": "/run/attested/key-service-policy.sock"},
     }
 ).merged(kubectl_spec())
-FORM = Form(spec=SPEC, run=run_record, libraries=("yaml", "google.protobuf"))
+FORM = Form(spec=SPEC, run=installed("kubeadm.policy_record:run_record"), libraries=("yaml", "google.protobuf"))
 
 
 def main() -> None:

@@ -186,13 +186,18 @@ initialised:
   sample: true
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     run_module,
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import run
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import run  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -220,7 +225,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run, libraries=("cryptography",))
+    run_module(SPEC, installed("disk.state_disk:run"), libraries=("cryptography",))
 
 
 if __name__ == "__main__":

@@ -107,8 +107,13 @@ wipe:
   sample: {done_bytes: 268435456, size_bytes: 1000204886016}
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import inspect
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import inspect  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -121,7 +126,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, inspect, libraries=("cryptography",))
+    run_module(SPEC, installed("disk.state_disk:inspect"), libraries=("cryptography",))
 
 
 if __name__ == "__main__":

@@ -87,13 +87,18 @@ demanded:
   sample: [endorsement]
 """
 
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     run_module,
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import run_tpm_authorization
+
+if TYPE_CHECKING:  # it is shipped for nodes whose wheel has another version
+    from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import run_tpm_authorization  # noqa: F401
 
 SPEC = ArgumentSpec(
     options={
@@ -108,7 +113,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_tpm_authorization, libraries=("cryptography",))
+    run_module(SPEC, installed("node.authorization:run_tpm_authorization"), libraries=("cryptography",))
 
 
 if __name__ == "__main__":

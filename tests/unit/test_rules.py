@@ -48,7 +48,7 @@ INSTALLED = {
     "state_disk_key",
     "stored_secrets",
 }
-"""Modules whose work comes from the wheel in the node's environment."""
+"""Modules whose work only the wheel in the node's environment has: they ship none."""
 SMALL = 60  # a file with fewer lines of code than this belongs into its only importer
 SMALL_ALONE = {
     "keyservice/service.py": "a program",
@@ -146,11 +146,24 @@ def test_a_module_ships_no_service_and_few_files(path):
 
 
 def test_what_names_its_work_has_an_environment_of_ours():
-    """What runs before prepare, or where nothing is installed, ships all that it uses."""
-    found = {path.stem: house.installed_by(path) for path in sorted((ROOT / "plugins" / "modules").glob("*.py"))}
-    assert {name for name, works in found.items() if works} == INSTALLED
+    """What runs before prepare, or where the wheel has another version, ships all that it uses."""
+    found = {path: house.installed_by(path) for path in sorted((ROOT / "plugins" / "modules").glob("*.py"))}
+    lacking = {
+        path.stem
+        for path, works in found.items()
+        if not house.reachable(path).issuperset(file for file, _name in works)
+    }
+    assert lacking == INSTALLED
     assert [(file, name) for works in found.values() for file, name in works if name not in house.names_of(file)] == []
     assert [shown(path) for path in ALL if UTILS in path.parents and house.installed_by(path)] == []
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_a_module_ships_for_types_only_the_work_that_it_names(path):
+    """Ansible ships what is imported for types too. The work itself is imported when it runs (docs/adr/0064)."""
+    named = {file for file, _name in house.installed_by(path)}
+    assert house.targets_of(path, typing=True) - house.targets_of(path) <= named
+    assert not house.targets_of(path) & named
 
 
 @pytest.mark.parametrize("file", ["evidence.verify", "evidence.node_lock", "services.judge", "core.module"])

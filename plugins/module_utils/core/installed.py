@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`installed`: run the work of a module by the wheel in the node's environment (docs/adr/0064).
 
-Ansible ships the files that a module imports by name, so a module with few imports ships few files. The node has the
-other files already, since `prepare` installs the wheel of this collection there.
+Ansible ships the files that a module imports by name, and the node compiles them again in each task. The node has them
+already, since `prepare` installs the wheel of this collection there. A module ships its work too, by an import for
+types only, if it has to run where the wheel has another version or is missing.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _UTILS = f"{_NAMESPACE}.attested.kubernetes.plugins.module_utils"
 def installed(work: str) -> Run:
     """Return the function ``work`` ("node.rotation:run_info"), which is imported when it is called.
 
-    If the file is missing, as in Ansible's archive of a module, the function of the installed wheel runs. It raises
-    DEPENDENCY_MISSING without the wheel, and COLLECTION_DIFFERS if the wheel has another version.
+    In Ansible's archive of a module, the function of the installed wheel runs if that has the same version, else that
+    of the archive. If the archive has none, DEPENDENCY_MISSING is raised without the wheel, and COLLECTION_DIFFERS if
+    the wheel has another version.
     """
     file, _colon, function = work.partition(":")
     name = f"{_UTILS}.{file}"
 
     def run(params: Mapping[str, Any], check_mode: bool) -> Result:
-        if _has_module(name):
+        if _has_module(name) and (Path(__file__).is_file() or _version_of_wheel() != VERSION):
             result: Result = getattr(import_module(name), function)(params, check_mode)
             return result
         _leave_archive()
@@ -64,17 +66,21 @@ def _has_module(name: str) -> bool:
         return False
 
 
+def _version_of_wheel() -> str:
+    """Return the version of the wheel that the running interpreter has, empty without one."""
+    try:
+        return metadata.version(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def _leave_archive() -> None:
     """Make later imports of this collection use the wheel; raises DEPENDENCY_MISSING, COLLECTION_DIFFERS."""
-    try:
-        found = metadata.version(_DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        raise DependencyError(
-            f"expected {_DISTRIBUTION} {VERSION} in {sys.executable}, found none", reason=Reason.DEPENDENCY_MISSING
-        ) from None
+    found = _version_of_wheel()
     if found != VERSION:
         raise DependencyError(
-            f"expected {_DISTRIBUTION} {VERSION} in {sys.executable}, found {found}", reason=Reason.COLLECTION_DIFFERS
+            f"expected {_DISTRIBUTION} {VERSION} in {sys.executable}, found {found or 'none'}",
+            reason=Reason.COLLECTION_DIFFERS if found else Reason.DEPENDENCY_MISSING,
         )
     archive = str(Path(__file__).parents[6])
     sys.path[:] = [entry for entry in sys.path if entry != archive]

@@ -41,7 +41,7 @@ print(json.dumps(said))
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An archive with nothing but `installed` and what it imports, and a directory of installed packages."""
+    """An archive with `installed` and what it imports, and a directory of installed packages."""
 
     archive: Path
     packages: Path
@@ -54,11 +54,11 @@ class Node:
         return said
 
 
-def node(tmp_path: Path, *, version: str | None) -> Node:
-    """Return a node whose wheel has ``version``; None for no wheel."""
-    start, packages = UTILS / "core" / "installed.py", tmp_path / "packages"
+def node(tmp_path: Path, *, version: str | None, ships: str = "module_utils/core/installed.py") -> Node:
+    """Return a node whose wheel has ``version``; None for no wheel. The archive holds what ``ships`` imports too."""
+    starts, packages = {UTILS / "core" / "installed.py", UTILS.parent / ships}, tmp_path / "packages"
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
-        for path in {start, *reachable(start)}:
+        for path in starts.union(*map(reachable, starts)):
             archive.write(path, f"{PLACE}/{path.relative_to(ROOT)}")
         for above in (
             "ansible_collections",
@@ -98,6 +98,20 @@ def test_in_an_archive_it_is_the_function_of_the_wheel(tmp_path):
     said = node(tmp_path, version=VERSION).run(files(tmp_path / "other"))
     assert said["changed"] is True
     assert said["file"].startswith(str(tmp_path / "packages"))
+
+
+@pytest.mark.parametrize(
+    ("version", "place"),
+    [
+        pytest.param(VERSION, "packages", id="the wheel"),
+        pytest.param(None, "archive.zip", id="no wheel"),
+        pytest.param("0.0.9", "archive.zip", id="an older wheel"),
+    ],
+)
+def test_an_archive_that_ships_the_work_does_it_where_the_wheel_has_another_version(tmp_path, version, place):
+    said = node(tmp_path, version=version, ships="modules/node_files.py").run(files(tmp_path / "other"))
+    assert said["changed"] is True
+    assert said["file"].startswith(str(tmp_path / place))
 
 
 def test_an_error_of_the_wheel_is_one_of_the_archive(tmp_path):
