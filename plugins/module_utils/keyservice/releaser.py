@@ -213,7 +213,7 @@ class Releaser:
             return self._release_cached(call) or self._release_live(call)
 
     def _selection(self) -> tuple[int, ...]:
-        with suppress(ApiError):
+        with suppress(ApiError, PolicyError):  # the cache may be older than what a read of the API has recorded
             return self._cached.selection()
         return self._policy.selection()
 

@@ -140,6 +140,13 @@ def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) ->
     assert bed.gateway.writes == 0
 
 
+def test_a_near_view_that_lags_behind_the_recorded_policy_refuses_no_challenge(bed: Bed) -> None:
+    bed.follow(*bed.cached.caches)
+    bed.sign()
+    bed.live.selection()  # a read of the API records the later generation
+    assert bed.release().node_name == "w-1"
+
+
 def test_a_near_view_that_lags_behind_a_retired_profile_releases_nothing(bed: Bed) -> None:
     bed.follow(*bed.cached.caches)
     bed.gateway._objects[PROFILES].clear()

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, RELEASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import RELEASE_NAME
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.kube import release_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed, kubelet_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -250,3 +254,63 @@ def test_a_challenge_of_another_machine_does_not_wait(bed: Bed) -> None:
             assert bed.status() == {}
         assert waiting.result().node_name == "w-1"
     assert bed.status()["phase"] == "Admitted"
+
+
+CALLS = ("object", "objects", "listing", "patch_status", "create", "merge", "delete", "lease", "node", "config_map")
+MOST_CALLS = 24
+
+
+class Moment:
+    """Does something once, before the call of the API with this number."""
+
+    def __init__(self, bed: Bed, number: int, act: Callable[[], None]) -> None:
+        self.has_come = False
+        self.status: dict[str, Any] = {}
+        self._bed, self._left, self._act = bed, number, act
+        for name in CALLS:
+            setattr(bed.gateway, name, partial(self._call, getattr(bed.gateway, name)))
+
+    def _call(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if not self.has_come and not self._left:
+            self.has_come = True
+            self.status = self._bed.status()
+            self._act()
+        self._left -= 1
+        return method(*args, **named)
+
+
+def revoke(bed: Bed, *, sign: bool) -> None:
+    """Revoke the machine as the playbook does: its identity, and with ``sign`` the policy too."""
+    bed.gateway.apply(render_identity(replace(bed.identity, admission=Admission.REVOKED)))
+    if sign:
+        bed.sign(revoked=[bed.identity.ek_sha256])
+
+
+@pytest.mark.parametrize("sign", [False, True], ids=["object", "object and policy"])
+@pytest.mark.parametrize("repeated", [False, True], ids=["first", "repeated"])
+@pytest.mark.parametrize("near_view", [False, True], ids=["api", "watch"])
+@pytest.mark.parametrize("role", list(Role), ids=lambda role: role.value)
+def test_a_revocation_at_any_moment_between_request_and_decision_refuses(
+    role: Role, near_view: bool, repeated: bool, sign: bool
+) -> None:
+    """At each call of the API: a ticket was written before the revocation, or there is none. None is given after."""
+    for number in range(MOST_CALLS):
+        bed = Bed(role)
+        if near_view:
+            bed.watch()
+        if repeated:
+            bed.release()
+        call, before = bed.exchange(), bed.status()
+        moment = Moment(bed, number, partial(revoke, bed, sign=sign))
+        try:
+            bed.release(*call)
+        except AttestedError as error:
+            assert moment.has_come, (number, error.code)
+            assert error.code == "IDENTITY_REVOKED", number
+            assert bed.status() == moment.status, number
+        else:
+            assert not moment.has_come or moment.status != before, number
+        if not moment.has_come:
+            break
+        assert refused(bed) == "IDENTITY_REVOKED", number
+    assert 0 < number < MOST_CALLS - 1
