@@ -286,24 +286,40 @@ def revoke(bed: Bed, *, sign: bool) -> None:
         bed.sign(revoked=[bed.identity.ek_sha256])
 
 
+def pushed(bed: Bed) -> Callable[[], object]:
+    """Make the machine a node; return its re-attestation."""
+    bed.join()
+    call = bed.push()
+    return lambda: bed.reattester().reattest(*call, note=bed.notes.update)
+
+
+def asked(bed: Bed) -> Callable[[], object]:
+    """Return the machine's first ticket."""
+    return partial(bed.release, *bed.exchange())
+
+
+def asked_again(bed: Bed) -> Callable[[], object]:
+    """Return a repeated ticket of the machine."""
+    bed.release()
+    return asked(bed)
+
+
 @pytest.mark.parametrize("sign", [False, True], ids=["object", "object and policy"])
-@pytest.mark.parametrize("repeated", [False, True], ids=["first", "repeated"])
+@pytest.mark.parametrize("request_of", [asked, asked_again, pushed])
 @pytest.mark.parametrize("near_view", [False, True], ids=["api", "watch"])
 @pytest.mark.parametrize("role", list(Role), ids=lambda role: role.value)
 def test_a_revocation_at_any_moment_between_request_and_decision_refuses(
-    role: Role, near_view: bool, repeated: bool, sign: bool
+    role: Role, near_view: bool, request_of: Callable[[Bed], Callable[[], object]], sign: bool
 ) -> None:
-    """At each call of the API: a ticket was written before the revocation, or there is none. None is given after."""
+    """At each call of the API: the answer was written before the revocation, or there is none. None is given after."""
     for number in range(MOST_CALLS):
         bed = Bed(role)
         if near_view:
             bed.watch()
-        if repeated:
-            bed.release()
-        call, before = bed.exchange(), bed.status()
+        decide, before = request_of(bed), bed.status()
         moment = Moment(bed, number, partial(revoke, bed, sign=sign))
         try:
-            bed.release(*call)
+            decide()
         except AttestedError as error:
             assert moment.has_come, (number, error.code)
             assert error.code == "IDENTITY_REVOKED", number
