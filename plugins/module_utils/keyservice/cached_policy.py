@@ -5,8 +5,8 @@
 
 The cache may be old. So a decision from it counts only after it is known to be true *now*:
 
-1. `confirm`: the signed policy and the profile that allowed the machine are unchanged. Each is one read of one object
-   by etcd's quorum, shared by all callers that asked before it began.
+1. `confirm`: the signed policy is unchanged, by one read of one object by etcd's quorum, shared by all callers that
+   asked before it began. It names the digest of each profile, so the one that allowed the machine still counts.
 2. The identity's status is written by compare-and-set on the cached revision: a revocation in between is a conflict.
 3. `settle`: the watch has delivered that write. Changes of one kind arrive in order, so all earlier changes of any
    identity are in the cache too, and the identity is checked again.
@@ -47,55 +47,45 @@ if TYPE_CHECKING:
 # calls that arrive meanwhile. The result is therefore never older than the call.
 
 
-class _Queue:
-    """The state of one key: a lock that the running read holds, and the future of the next read."""
-
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-        self.waiting: Future[Answer] | None = None
-
-
 class SharedReads:
-    """Reads objects by key; may be used by several threads."""
+    """Reads one object; may be used by several threads."""
 
-    def __init__(self, read: Callable[[str], Answer]) -> None:
-        """Use ``read`` to read one object."""
+    def __init__(self, read: Callable[[], Answer]) -> None:
+        """Use ``read``; one thread at a time calls it."""
         self._read = read
         self._lock = threading.Lock()
-        self._queues: dict[str, _Queue] = {}
+        self._turn = threading.Lock()
+        self._waiting: Future[Answer] | None = None
 
-    def read(self, key: str) -> Answer:
+    def read(self) -> Answer:
         """Return the result of a read that begins after this call; raises as that read does."""
         with self._lock:
-            queue = self._queues.setdefault(key, _Queue())
-            future, reads = queue.waiting, queue.waiting is None
+            future, reads = self._waiting, self._waiting is None
             if future is None:
-                future = queue.waiting = Future()
+                future = self._waiting = Future()
         if reads:
             try:
-                self._read_for_all(key, queue, future)
+                self._read_for_all(future)
             finally:
                 if not future.done():
-                    self._abandon(key, queue, future)
+                    self._abandon(future)
         return future.result()
 
-    def _read_for_all(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
-        with queue.turn:
+    def _read_for_all(self, future: Future[Answer]) -> None:
+        with self._turn:
             with self._lock:
-                queue.waiting = None  # the read may begin now, so later calls wait for the next read
+                self._waiting = None  # the read may begin now, so later calls wait for the next read
             try:
-                future.set_result(self._read(key))
+                future.set_result(self._read())
             except Exception as error:  # noqa: BLE001 - raised in every waiting call
                 future.set_exception(error)
 
-    def _abandon(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
+    def _abandon(self, future: Future[Answer]) -> None:
         """Fail all waiting calls if the reading thread was stopped by something other than its read."""
         with self._lock:
-            if queue.waiting is future:
-                queue.waiting = None
-        future.set_exception(
-            ApiError(f"expected a read of {key}, its thread was stopped", reason=Reason.API_UNAVAILABLE)
-        )
+            if self._waiting is future:
+                self._waiting = None
+        future.set_exception(ApiError("expected a read, its thread was stopped", reason=Reason.API_UNAVAILABLE))
 
 
 INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission", DISK_FIELD)
@@ -251,8 +241,7 @@ class CachedPolicy:
         self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register, parsed_limit=MAX_PARSED)
         self._guard = guard
         self._settle_seconds = settle_seconds
-        self._profile = SharedReads(lambda name: gateway.object(PROFILES, name))
-        self._signed = SharedReads(lambda name: gateway.object(POLICIES, name))
+        self._signed = SharedReads(lambda: gateway.object(POLICIES, POLICY_NAME))
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
         """Return the cached snapshot for one machine; raises API_UNAVAILABLE, MANIFEST_INVALID."""
@@ -277,17 +266,14 @@ class CachedPolicy:
         """Return the cached profiles and identities that cannot be parsed; raises API_UNAVAILABLE."""
         return self._policy.unreadable()
 
-    def confirm(self, snapshot: Snapshot, profile: str) -> None:
-        """Raise API_CONFLICT unless the policy and ``profile`` are now as in ``snapshot``.
+    def confirm(self, snapshot: Snapshot) -> None:
+        """Raise API_CONFLICT unless the signed policy is now as in ``snapshot``.
 
-        Raises also what the guard raises.
+        The policy names the digest of each profile, so the content of a profile in ``snapshot`` is in force now. Raises
+        also what the guard raises.
         """
-        if self._guard.judge(self._signed.read(POLICY_NAME)).policy != snapshot.policy:
+        if self._guard.judge(self._signed.read()).policy != snapshot.policy:
             raise ApiError("the signed policy has changed meanwhile", reason=Reason.API_CONFLICT)
-        document = self._profile.read(profile)
-        was = [one for one in snapshot.profiles() if one.name == profile]
-        if document is None or self._policy.parse_profile(document) not in was:
-            raise ApiError(f"the profile {profile} has changed meanwhile", reason=Reason.API_CONFLICT)
 
     def settle(self, ek_sha256: str, revision: str) -> None:
         """Wait until the cache contains all changes up to ``revision``, then check the identity again.

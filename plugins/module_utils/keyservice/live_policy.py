@@ -287,10 +287,6 @@ class LivePolicy:
         found = self._reading(raw, IDENTITY_KIND)
         return None if isinstance(found, str) else _registration(found.identities[0], raw)
 
-    def parse_profile(self, document: Mapping[str, Any]) -> MeasurementProfile:
-        """Return the profile of an object; raises MANIFEST_INVALID."""
-        return self._parse(document, PROFILE_KIND).profiles[0]
-
     def _profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile that can be parsed; the others admit no machine."""
         documents, (known, profiles) = self._gateway.objects(PROFILES), self._known_profiles

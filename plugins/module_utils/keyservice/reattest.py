@@ -13,7 +13,7 @@
    the pushes of another machine.
 5. Its AK is the pinned one, and its TPM was not rolled back (AK_NOT_PINNED, TPM_ROLLED_BACK). A worker that was
    rebooted has received a ticket since (NODELOCK_NO_TICKET).
-6. The profile is confirmed and the caller still waits (CALL_GONE). Then the status is written by compare-and-set, and
+6. The policy is confirmed and the caller still waits (CALL_GONE). Then the status is written by compare-and-set, and
    the watch has delivered that write. A change in between restarts at step 2.
 """
 
@@ -170,7 +170,7 @@ class Reattester:
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
         check_standing(registration, proven, challenged=push.record.tpm)  # 5
         if cached is not None:
-            cached.confirm(snapshot, node.verdict.profile)  # 6
+            cached.confirm(snapshot)  # 6
         if push.gone():
             raise KeyServiceError("expected a caller that waits for the answer, it hung up", reason=Reason.CALL_GONE)
         revision = self._writer.write(registration, plan_reattested(proven, now=now))

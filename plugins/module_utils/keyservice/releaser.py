@@ -10,7 +10,7 @@
    nor refuses a machine. API reads for machines that are not in the cache are limited (`Strangers`).
 3. The bound quote is verified against it (`evidence.verify.verify_node`, ten steps).
 4. What the machine gets is decided (`release.decide_release`, seven steps).
-5. The profile is confirmed, and the caller still waits. For a control plane its files are read and checked, and it
+5. The policy is confirmed, and the caller still waits. For a control plane its files are read and checked, and it
    takes its turn (`keyservice.join_lease`), also by compare-and-set.
 6. The identity's status is written by compare-and-set, and the watch has delivered that write. A change in between
    restarts at step 2.
@@ -263,7 +263,7 @@ class Releaser:
             challenged=call.record.tpm,
         )
         if cached is not None:
-            cached.confirm(snapshot, node.verdict.profile)  # 5
+            cached.confirm(snapshot)  # 5
         if call.gone():
             raise KeyServiceError("expected a caller that waits for the ticket, it hung up", reason=Reason.CALL_GONE)
         facts = ClusterFacts(kubernetes_version=self._kubernetes_version(), api_endpoint=self._api_endpoint)

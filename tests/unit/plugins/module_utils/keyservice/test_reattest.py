@@ -64,6 +64,12 @@ def refused(bed: Bed, reattester: Reattester, *call: Any, **options: Any) -> Att
     return caught.value
 
 
+def retire(bed: Bed) -> None:
+    """Remove the profile, and sign the policy without it."""
+    bed.gateway.delete(PROFILES, bed.boot.name)
+    bed.sign()
+
+
 def limit(bed: Bed) -> None:
     """Let the limit be that of a key service whose configuration says nothing of it."""
     bed.pushes.configure(rate=DEFAULTS.tickets_per_second, burst=DEFAULTS.ticket_burst)
@@ -252,9 +258,7 @@ def test_a_node_that_stands_better_than_before_is_told_of(bed: Bed) -> None:
             "IDENTITY_REVOKED",
             id="a revocation",
         ),
-        pytest.param(
-            lambda bed: bed.gateway.delete(PROFILES, bed.boot.name), "POLICY_EMPTY", id="a profile that is gone"
-        ),
+        pytest.param(retire, "POLICY_EMPTY", id="a policy that no longer names its profile"),
     ],
 )
 def test_what_the_watch_has_not_told_yet_refuses(bed: Bed, reattester: Reattester, change: Any, expected: str) -> None:

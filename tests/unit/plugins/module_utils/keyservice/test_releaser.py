@@ -149,8 +149,10 @@ def test_a_near_view_that_lags_behind_the_recorded_policy_refuses_no_challenge(b
 
 def test_a_near_view_that_lags_behind_a_retired_profile_releases_nothing(bed: Bed) -> None:
     bed.follow(*bed.cached.caches)
+    call = bed.exchange()
     bed.gateway._objects[PROFILES].clear()
-    assert refused(bed) == "POLICY_EMPTY"
+    bed.sign()
+    assert refused(bed, *call) == "POLICY_EMPTY"
     assert bed.gateway.writes == 0
 
 

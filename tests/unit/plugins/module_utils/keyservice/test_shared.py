@@ -27,13 +27,13 @@ class Store:
         self.begun = threading.Event()
         self.go_on = threading.Event()
 
-    def read(self, key: str) -> Mapping[str, Any]:
+    def read(self) -> Mapping[str, Any]:
         self.reads += 1
         number = self.reads
         self.begun.set()
         if number == 1:
             assert self.go_on.wait(10)
-        return {"key": key, "number": number}
+        return {"number": number}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -49,12 +49,12 @@ def test_who_asks_while_a_read_runs_waits_for_the_next_one_and_shares_it() -> No
     store = Store()
     shared = SharedReads(store.read)
     with ThreadPoolExecutor(5) as workers:
-        first = workers.submit(shared.read, "a")
+        first = workers.submit(shared.read)
         assert store.begun.wait(10)
-        later = [workers.submit(shared.read, "a") for _unused in range(4)]
-        wait_until(lambda: shared._queues["a"].waiting is not None)
+        later = [workers.submit(shared.read) for _unused in range(4)]
+        wait_until(lambda: shared._waiting is not None)
         store.go_on.set()
-        assert first.result(10) == {"key": "a", "number": 1}
+        assert first.result(10) == {"number": 1}
         numbers = {one.result(10)["number"] for one in later}  # type: ignore[index]
     assert 1 not in numbers
     assert store.reads <= 1 + len(numbers)
@@ -63,7 +63,7 @@ def test_who_asks_while_a_read_runs_waits_for_the_next_one_and_shares_it() -> No
 def test_a_failed_read_fails_who_waited_for_it_and_nobody_later() -> None:
     answers: list[Any] = [ApiError("away", reason=Reason.API_UNAVAILABLE), {"fine": True}]
 
-    def read(_key: str) -> Any:
+    def read() -> Any:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -71,38 +71,38 @@ def test_a_failed_read_fails_who_waited_for_it_and_nobody_later() -> None:
 
     shared = SharedReads(read)
     with pytest.raises(ApiError):
-        shared.read("a")
-    assert shared.read("a") == {"fine": True}
+        shared.read()
+    assert shared.read() == {"fine": True}
 
 
 def test_a_reader_that_breaks_off_leaves_nobody_waiting() -> None:
     """Whatever ends it before its read: who asks later must not wait for it for ever."""
-    shared = SharedReads(lambda key: {"key": key})
+    shared = SharedReads(lambda: {"number": 1})
     lead, answers = shared._read_for_all, queue.SimpleQueue[object]()
     shared._read_for_all = lambda *_rest: 1 // 0  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(ZeroDivisionError):
-        shared.read("a")
+        shared.read()
     shared._read_for_all = lead  # type: ignore[method-assign]
-    threading.Thread(target=lambda: answers.put(shared.read("a")), daemon=True).start()
-    assert answers.get(timeout=60) == {"key": "a"}
+    threading.Thread(target=lambda: answers.put(shared.read()), daemon=True).start()
+    assert answers.get(timeout=60) == {"number": 1}
 
 
 def test_who_waits_for_a_reader_that_breaks_off_is_told() -> None:
     store = Store()
 
-    def read(key: str) -> Mapping[str, Any]:
-        found = store.read(key)
+    def read() -> Mapping[str, Any]:
+        found = store.read()
         if found["number"] == 2:
             raise SystemExit
         return found
 
     shared = SharedReads(read)
     with ThreadPoolExecutor(3) as workers:
-        first = workers.submit(shared.read, "a")
+        first = workers.submit(shared.read)
         assert store.begun.wait(10)
-        leader = workers.submit(shared.read, "a")
-        wait_until(lambda: shared._queues["a"].waiting is not None)
-        future = shared._queues["a"].waiting
+        leader = workers.submit(shared.read)
+        wait_until(lambda: shared._waiting is not None)
+        future = shared._waiting
         store.go_on.set()
         assert first.result(10)
         with pytest.raises(SystemExit):
