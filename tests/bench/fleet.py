@@ -158,6 +158,7 @@ def figures(found: Sequence[Measured]) -> list[Figure]:
         for name, value, baseline in (
             ("a first ticket", 1000 / one.first.rate, 1000 / base.first.rate),
             ("a repeated ticket", 1000 / one.again.rate, 1000 / base.again.rate),
+            ("CPU of a first ticket", sum(one.first.cpu.values()), sum(base.first.cpu.values())),
             ("CPU of a repeated ticket", sum(one.again.cpu.values()), sum(base.again.cpu.values())),
         ):
             told.append(
