@@ -16,7 +16,6 @@ _WEAK_KEYS = "tests/attacks/test_s52_weak_keys.py"
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "transport/binding.py": (f"{_UNIT}/transport/test_binding.py", f"{_UNIT}/evidence/test_challenge.py"),
-    "transport/limits.py": (f"{_UNIT}/transport/test_limits.py",),
     "transport/pins.py": (f"{_UNIT}/transport/test_pins.py",),
     "evidence/challenge.py": (f"{_UNIT}/evidence/test_challenge.py",),
     "evidence/ek_certificate.py": (f"{_UNIT}/evidence/test_ek_certificate.py", _WEAK_KEYS),
@@ -42,9 +41,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "kubeadm/endpoint_splice.py": (f"{_UNIT}/kubeadm/test_endpoint_splice.py",),
     "kubeadm/etcd_client.py": (f"{_UNIT}/kubeadm/test_etcd_client.py",),
     "services/received_ticket.py": (f"{_UNIT}/services/test_received_ticket.py",),
-    "keyservice/cached_policy.py": tuple(
-        f"{_UNIT}/keyservice/test_{name}.py" for name in ("cached_policy", "releaser", "releaser_order", "reattest")
-    ),
     "keyservice/control_plane.py": (f"{_UNIT}/keyservice/test_control_plane.py",),
     "keyservice/derive.py": (f"{_UNIT}/keyservice/test_derive.py",),
     "keyservice/issue.py": (f"{_UNIT}/services/test_received_ticket.py",),
