@@ -70,7 +70,7 @@ def test_a_failed_read_fails_who_waited_for_it_and_nobody_later() -> None:
         return answer
 
     shared = SharedReads(read)
-    with pytest.raises(ApiError):
+    with pytest.raises(ApiError, match="away"):
         shared.read()
     assert shared.read() == {"fine": True}
 
