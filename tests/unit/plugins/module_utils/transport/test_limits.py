@@ -275,4 +275,22 @@ class TestPace:
         gone.set_result(None)
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         assert [getattr(one, "code", None) for one in ended] == [*[None] * 3, *["CONNECTION_CLOSED"] * 2, None]
+        assert [getattr(one, "retryable", None) for one in ended[3:5]] == [True, True]
         assert len(pace) == 0
+
+    async def test_a_connection_that_closes_just_after_its_turn_came_has_had_it(self) -> None:
+        """Its end is noticed by what reads from it."""
+        pace = Pace(
+            Limits(newcomers_per_second=0.001, newcomer_burst=1), left=self.LEFT.__getitem__, clock=SystemClock()
+        )
+        problems: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        await pace.turn("busy", opened())
+        gone = opened()
+        waiting = asyncio.create_task(pace.turn("busy", gone))
+        await asyncio.sleep(0)
+        pace.proven()
+        gone.set_result(None)
+        await waiting
+        await asyncio.sleep(0)
+        assert problems == []
