@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
 from ansible_collections.attested.kubernetes.tests.support.boot_lab import boot_lab
 from ansible_collections.attested.kubernetes.tests.support.lab import obstacles
+from ansible_collections.attested.kubernetes.tests.support.road import Run
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.road import Road
@@ -48,8 +49,8 @@ def taken(road: Road, playbook: str) -> float:
         words, cwd=road.site, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     seconds = time.monotonic() - begun
-    recap = done.stdout.rpartition("PLAY RECAP")[2]
-    if done.returncode or recap.count("changed=") != recap.count("changed=0 ") or "changed=" not in recap:
+    changes = Run(name=playbook, returncode=done.returncode, output=done.stdout).changes()
+    if done.returncode or not changes or any(changes.values()):
         raise RuntimeError(f"{playbook}: expected a run that changes nothing, got\n{done.stdout[-4000:]}{done.stderr}")
     return seconds
 
