@@ -19,6 +19,7 @@ from ..policy.assertions import PROGRAM_REGISTER, Assertions
 from ..policy.cluster import ClusterPolicy, NamedDigest, PolicyException, plan_policy, profile_sha256
 from ..policy.decision import MeasurementMismatch, decide
 from ..policy.identity import Admission, Role
+from ..policy.in_force import CountingProfiles
 from ..policy.profile import Applicant
 from ..reasons import Reason
 
@@ -323,12 +324,8 @@ def _concerned(observed: Observed) -> Iterable[LastSeen]:
 def _outlooks(
     policy: ClusterPolicy, profiles: Sequence[MeasurementProfile], nodes: Iterable[LastSeen], now: datetime
 ) -> tuple[Failing | Unknown, ...]:
-    found = []
-    for node in nodes:
-        counting = [
-            one for one in profiles if policy.names_profile(one) or policy.excepted(one, node.ek_sha256, now=now)
-        ]
-        found.append(outlook(node, counting, now=now))
+    counting = CountingProfiles(policy, profiles)
+    found = [outlook(node, counting.for_machine(node.ek_sha256, now=now), now=now) for node in nodes]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.node_name))
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import ApiError, PolicyError
 from ..policy.cluster import POLICY_NAME
 from ..policy.identity import Admission
-from ..policy.in_force import SignedPolicy, register_selection
+from ..policy.in_force import CountingProfiles, SignedPolicy
 from ..policy.manifest import API_VERSION, IDENTITY_KIND, PROFILE_KIND, parse_objects
 from ..policy.record import require_revocations
 from ..policy.standing import shown_time
@@ -90,23 +90,20 @@ class Snapshot(SignedPolicy):
         self,
         judged: Judged,
         *,
-        profiles: Iterable[MeasurementProfile],
+        counting: CountingProfiles,
         registrations: Iterable[Registration],
         ek_sha256: str,
         now: datetime,
-        lock_register: int,
     ) -> None:
         """Store what was read."""
         self.registrations = tuple(registrations)
         self.policy = judged.policy
         super().__init__(
-            policy=judged.policy,
+            counting=counting,
             revoked=judged.revoked,
-            profiles=profiles,
             identities=[one.identity for one in self.registrations],
             ek_sha256=ek_sha256,
             now=now,
-            lock_register=lock_register,
         )
 
     def registration_for(self, ek_sha256: str) -> Registration:
@@ -146,7 +143,7 @@ class LivePolicy:
         self._clock = clock
         self._lock_register = lock_register
         self._parsed: dict[str, tuple[Mapping[str, Any], Manifests | str]] = {}
-        self._known_profiles: tuple[tuple[Mapping[str, Any], ...], tuple[MeasurementProfile, ...]] = (), ()
+        self._known: tuple[tuple[Mapping[str, Any], ...], CountingProfiles] | None = None
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of all identities, without exceptions for one machine; raises as `snapshot_for`."""
@@ -175,11 +172,10 @@ class LivePolicy:
     def _snapshot(self, judged: Judged, registrations: Iterable[Registration], *, ek_sha256: str) -> Snapshot:
         return Snapshot(
             judged,
-            profiles=self._profiles(),
+            counting=self._counting(judged.policy),
             registrations=registrations,
             ek_sha256=ek_sha256,
             now=self._clock.now(),
-            lock_register=self._lock_register,
         )
 
     def holders_of(self, node_name: str) -> tuple[str, ...]:
@@ -207,8 +203,7 @@ class LivePolicy:
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile that the signed policy names, without exceptions for one machine, as of now."""
-        policy = self._judged().policy
-        return tuple(one for one in self._profiles() if policy.names_profile(one))
+        return self._counting(self._judged().policy).named
 
     def registrations_of(self, ek_sha256: str) -> tuple[Registration, ...]:
         """Return the identities of one endorsement key as they are now, of any admission."""
@@ -249,10 +244,7 @@ class LivePolicy:
 
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote as of now: those of every profile in force, and the lock register."""
-        policy = self._judged().policy
-        excepted = {one.profile.name for one in policy.exceptions}
-        counting = [one for one in self._profiles() if policy.names_profile(one) or one.name in excepted]
-        return register_selection(counting, lock_register=self._lock_register)
+        return self._counting(self._judged().policy).selection
 
     def _judged(self) -> Judged:
         documents = [one for one in self._gateway.objects(POLICIES) if one["metadata"]["name"] == POLICY_NAME]
@@ -287,14 +279,19 @@ class LivePolicy:
         found = self._reading(raw, IDENTITY_KIND)
         return None if isinstance(found, str) else _registration(found.identities[0], raw)
 
-    def _profiles(self) -> tuple[MeasurementProfile, ...]:
-        """Return every profile that can be parsed; the others admit no machine."""
-        documents, (known, profiles) = self._gateway.objects(PROFILES), self._known_profiles
-        if known != documents:
-            found = [self._reading(document, PROFILE_KIND) for document in documents]
-            profiles = tuple(one.profiles[0] for one in found if not isinstance(one, str))
-            self._known_profiles = documents, profiles
-        return profiles
+    def _counting(self, policy: ClusterPolicy) -> CountingProfiles:
+        """Return which profiles count; one that cannot be parsed admits no machine.
+
+        The result is kept as long as neither ``policy`` nor a profile changes, since each ticket asks several times.
+        """
+        documents, known = self._gateway.objects(PROFILES), self._known
+        if known is not None and known[0] == documents and known[1].policy == policy:
+            return known[1]
+        readings = [self._reading(document, PROFILE_KIND) for document in documents]
+        profiles = [one.profiles[0] for one in readings if not isinstance(one, str)]
+        counting = CountingProfiles(policy, profiles, lock_register=self._lock_register)
+        self._known = documents, counting
+        return counting
 
     def _parse(self, document: Mapping[str, Any], kind: str) -> Manifests:
         found = self._reading(document, kind)

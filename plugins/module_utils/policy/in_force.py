@@ -61,6 +61,31 @@ class SitePolicy:
         return register_selection(self._profiles, lock_register=self._lock_register)
 
 
+class CountingProfiles:
+    """The profiles that count under one policy; made once for many machines.
+
+    ``named`` count for every machine. ``selection`` are the registers to quote, ascending: those of all profiles that
+    count for any machine, also by an exception that has ended, and ``lock_register``.
+    """
+
+    def __init__(
+        self, policy: ClusterPolicy, profiles: Iterable[MeasurementProfile], *, lock_register: int = 15
+    ) -> None:
+        """Keep those of ``profiles`` that ``policy`` names, and those that an exception names."""
+        found = tuple(profiles)
+        excepted = {one.profile.name for one in policy.exceptions}
+        self.policy = policy
+        self.lock_register = lock_register
+        self.named = tuple(one for one in found if policy.names_profile(one))
+        self._excepted = tuple(one for one in found if one.name in excepted and not policy.names_profile(one))
+        self.selection = register_selection((*self.named, *self._excepted), lock_register=lock_register)
+
+    def for_machine(self, ek_sha256: str, *, now: datetime) -> tuple[MeasurementProfile, ...]:
+        """Return the profiles that count now for the machine with this endorsement key."""
+        excepted = (one for one in self._excepted if self.policy.excepted(one, ek_sha256, now=now))
+        return (*self.named, *excepted)
+
+
 class SignedPolicy(SitePolicy):
     """The cluster's objects that count for one machine under the signed policy; also a `PolicyInForce`.
 
@@ -70,19 +95,17 @@ class SignedPolicy(SitePolicy):
     def __init__(
         self,
         *,
-        policy: ClusterPolicy,
+        counting: CountingProfiles,
         revoked: frozenset[str],
-        profiles: Iterable[MeasurementProfile],
         identities: Iterable[NodeIdentity],
         ek_sha256: str,
         now: datetime,
-        lock_register: int = 15,
     ) -> None:
-        """Store the profiles that the policy names, or excepts for the machine with this endorsement key."""
-        counting = [one for one in profiles if policy.names_profile(one) or policy.excepted(one, ek_sha256, now=now)]
-        super().__init__(profiles=counting, identities=identities, lock_register=lock_register)
-        self._policy = policy
-        self._revoked = revoked | frozenset(policy.revoked)
+        """Store what counts for the machine with this endorsement key."""
+        profiles = counting.for_machine(ek_sha256, now=now)
+        super().__init__(profiles=profiles, identities=identities, lock_register=counting.lock_register)
+        self._policy = counting.policy
+        self._revoked = revoked | frozenset(self._policy.revoked)
 
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key.

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import CachedPolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, PROFILES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
     StatusChange,
@@ -72,6 +72,28 @@ def test_it_answers_as_the_api_stands_now(gateway: FakeGateway) -> None:
     with pytest.raises(AttestedError) as caught:
         live.identity_for(EK)
     assert caught.value.code == "IDENTITY_REVOKED"
+
+
+def test_a_change_of_the_policy_or_of_a_profile_counts_at_once(gateway: FakeGateway) -> None:
+    """What counts is kept between calls, so each change has to be noticed: also one of the policy alone."""
+    more = profile("more", registers=[{"pcr": 7, "values": [{"sha256": "07" * 32, "label": "good"}]}])
+    gateway.apply(more)
+    guard = GivenPolicy(profile())
+    live = LivePolicy(gateway, guard, clock=SystemClock())
+
+    def counting() -> tuple[list[str], list[str], tuple[int, ...]]:
+        of_machine = [one.name for one in live.snapshot_for(EK).profiles()]
+        return [one.name for one in live.profiles()], of_machine, live.selection()
+
+    assert counting() == (["base"], ["base"], (4, 15))
+    guard.policy = GivenPolicy(profile(), more).policy
+    assert counting() == (["base", "more"], ["base", "more"], (4, 7, 15))
+    gateway.apply(profile(posture="keys"))  # its digest is another one now
+    assert counting() == (["more"], ["more"], (7, 15))
+    guard.policy = GivenPolicy(profile(posture="keys")).policy
+    assert counting() == (["base"], ["base"], (4, 15))
+    gateway.delete(PROFILES, "base")
+    assert counting() == ([], [], (15,))
 
 
 def test_a_snapshot_does_not_move(gateway: FakeGateway) -> None:

@@ -26,7 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster
     profile_sha256,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import CountingProfiles, SignedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     MeasurementProfile,
@@ -201,9 +201,8 @@ def counting(exceptions, machine, now, objects="abxyz"):
     """Return the profiles that count for a machine under a policy that names a and b and excepts some others."""
     policy = plan_policy(generation=1, profiles=map(profile_of, "ab"), identities=(), revoked=(), exceptions=exceptions)
     found = SignedPolicy(
-        policy=policy,
+        counting=CountingProfiles(policy, [profile_of(name) for name in objects]),
         revoked=frozenset(),
-        profiles=[profile_of(name) for name in objects],
         identities=(),
         ek_sha256=machine,
         now=now,

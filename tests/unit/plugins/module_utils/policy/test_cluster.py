@@ -25,7 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster
     profile_sha256,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import CountingProfiles, SignedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import REVOKED_LABEL, render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
@@ -308,15 +308,9 @@ def test_a_time_of_another_form_is_told_once() -> None:
 
 
 def enforced(ek_sha256: str, *, wanted: ClusterPolicy | None = None, **changes: Any) -> SignedPolicy:
-    given = {
-        "policy": wanted or policy(),
-        "revoked": frozenset(),
-        "profiles": (*PROFILES, profile("old"), profile("x")),
-        "identities": IDENTITIES,
-        "now": NOW,
-        **changes,
-    }
-    return SignedPolicy(ek_sha256=ek_sha256, **given)
+    counting = CountingProfiles(wanted or policy(), changes.pop("profiles", (*PROFILES, profile("old"), profile("x"))))
+    given = {"revoked": frozenset(), "identities": IDENTITIES, "now": NOW, **changes}
+    return SignedPolicy(counting=counting, ek_sha256=ek_sha256, **given)
 
 
 def names(found: SignedPolicy) -> list[str]:
@@ -354,6 +348,25 @@ def test_one_exception_does_not_need_another() -> None:
     wanted = policy(exceptions=[GLASS, second])
     assert names(enforced(ek(2), wanted=wanted)) == ["a", "b", "old"]
     assert names(enforced(ek(1), wanted=wanted)) == ["a", "b", "x"]
+
+
+def test_a_profile_that_is_named_and_excepted_is_one_profile() -> None:
+    named = policy(profiles=[*PROFILES, profile("old")])
+    assert names(enforced(ek(2), wanted=named)) == ["a", "b", "old"]
+
+
+def test_the_registers_to_quote_are_those_of_profiles_that_count_for_some_machine() -> None:
+    """Also those of an exception, whatever machine asks; not those of a profile that the policy does not name."""
+    by_register = {
+        name: MeasurementProfile(
+            name=name, posture=Posture.BOOT, registers={pcr: (AllowedValue(b"v".ljust(32, b"."), "label"),)}
+        )
+        for name, pcr in (("a", 4), ("b", 7), ("old", 8), ("other", 9))
+    }
+    glass = replace(GLASS, profile=NamedDigest("old", profile_sha256(by_register["old"])))
+    wanted = policy(profiles=[by_register["a"], by_register["b"]], exceptions=[glass])
+    assert CountingProfiles(wanted, by_register.values()).selection == (4, 7, 8, 15)
+    assert CountingProfiles(wanted, by_register.values(), lock_register=14).selection == (4, 7, 8, 14)
 
 
 def test_a_retired_profile_never_accepts() -> None:

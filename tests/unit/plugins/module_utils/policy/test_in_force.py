@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identit
     NodeIdentity,
     Role,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import CountingProfiles, SignedPolicy
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 EK, OLD = "a1" * 32, "b2" * 32
@@ -39,7 +39,8 @@ def left(role: Role = Role.WORKER) -> NodeIdentity:
 
 def policy(*identities: NodeIdentity, signed: tuple[NodeIdentity, ...] = ()) -> SignedPolicy:
     wanted = plan_policy(generation=1, profiles=(), identities=signed, revoked=())
-    return SignedPolicy(policy=wanted, revoked=frozenset(), profiles=(), identities=identities, ek_sha256=EK, now=NOW)
+    counting = CountingProfiles(wanted, ())
+    return SignedPolicy(counting=counting, revoked=frozenset(), identities=identities, ek_sha256=EK, now=NOW)
 
 
 def test_a_worker_takes_over_a_workers_disk_without_a_signature() -> None:
