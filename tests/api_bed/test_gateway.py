@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway, CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
+    IDENTITIES,
+    ApiGateway,
+    CredentialFiles,
+    revision_of,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
     StatusChange,
@@ -81,6 +86,24 @@ def test_the_site_s_objects_come_back_as_policy(api: ApiBed, gateway: ApiGateway
         api.kubectl("delete", "measurementprofile", "base")  # the services of other tests read the same API
     assert snapshot.identity_for("d1" * 32).node_name == "gw-1"
     assert "base" in [one.name for one in snapshot.profiles()]
+
+
+def test_a_revision_is_that_of_the_whole_object_and_changes_with_each_write(api: ApiBed, gateway: ApiGateway) -> None:
+    name = "ek-" + "d3" * 10
+    assert gateway.revision(IDENTITIES, name) == ""
+    api.apply(identity("d3", "gw-3"))
+    found = []
+    for write in (None, ("label", "some=label"), ("annotate", "some=annotation"), ("delete",)):
+        if write is not None:
+            api.kubectl(write[0], "nodeidentity", name, *write[1:])
+        if write == ("delete",):
+            assert gateway.revision(IDENTITIES, name) == ""
+            api.apply(identity("d3", "gw-3"))
+        document = gateway.object(IDENTITIES, name)
+        assert document is not None
+        found.append(gateway.revision(IDENTITIES, name))
+        assert found[-1] == revision_of(document)
+    assert len(set(found)) == len(found)
 
 
 def test_only_one_of_two_writers_of_one_reading_wins(api: ApiBed, gateway: ApiGateway) -> None:

@@ -377,7 +377,7 @@ def opened(directory: Path, **place: int) -> AuditLog:
     return AuditLog(made, node="cp-1", clock=SystemClock(), random=SystemRandom())
 
 
-@pytest.mark.parametrize("what", ["objects", "patch_status", "object"])
+@pytest.mark.parametrize("what", ["objects", "patch_status", "object", "revision"])
 @pytest.mark.parametrize(
     "error",
     [

@@ -62,7 +62,7 @@ def unproven(call: tuple[Any, bytes, bytes]) -> tuple[Any, bytes, bytes]:
 def reads(made: Bed) -> list[str]:
     """Return the list into which every question to the API goes from now on."""
     asked: list[str] = []
-    for name in ("object", "objects"):
+    for name in ("object", "objects", "revision"):
         real = getattr(made.gateway, name)
 
         def noted(plural: str, *args: Any, real: Any = real, **options: Any) -> Any:

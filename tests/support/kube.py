@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kub
     POLICIES,
     PROFILES,
     RELEASES,
+    revision_of,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import RELEASE_NAME
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -94,6 +95,12 @@ class FakeGateway:
         """Return one object, or None."""
         self._require_up()
         return copy.deepcopy(self._objects[plural].get(name))
+
+    def revision(self, plural: str, name: str) -> str:
+        """Return the revision of one object, or an empty string."""
+        self._require_up()
+        found = self._objects[plural].get(name)
+        return "" if found is None else revision_of(found)
 
     def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
         """Return all objects of a kind and the present revision."""
@@ -204,6 +211,7 @@ class FakeGateway:
 
     def _touch(self, document: dict[str, Any]) -> None:
         self._revision += 1
+        document["metadata"].setdefault("uid", f"uid-{document['metadata']['name']}")
         document["metadata"]["resourceVersion"] = str(self._revision)
 
     def _prepare_write(self) -> None:

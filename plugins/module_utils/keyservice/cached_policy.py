@@ -5,7 +5,7 @@
 
 The cache may be old. So a decision from it counts only after it is known to be true *now*:
 
-1. `confirm`: the signed policy is unchanged, by one read of one object by etcd's quorum, shared by all callers that
+1. `confirm`: the signed policy is unchanged, by one read of its revision by etcd's quorum, shared by all callers that
    asked before it began. It names the digest of each profile, so the one that allowed the machine still counts.
 2. The identity's status is written by compare-and-set on the cached revision: a revocation in between is a conflict.
 3. `settle`: the watch has delivered that write. Changes of one kind arrive in order, so all earlier changes of any
@@ -21,7 +21,7 @@ import threading
 from collections import defaultdict
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.rate import TokenBuckets
 from ..errors import ApiError, PolicyError
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .kube_api import Gateway
     from .live_policy import Guard, Registration, Snapshot
 
-    Answer: TypeAlias = Mapping[str, Any] | None
 
+T = TypeVar("T")
 
 # One read serves all callers that asked before it began.
 #
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 # calls that arrive meanwhile. The result is therefore never older than the call.
 
 
-class SharedReads:
-    """Reads one object; may be used by several threads."""
+class SharedReads(Generic[T]):
+    """Reads one value; may be used by several threads."""
 
-    def __init__(self, read: Callable[[], Answer]) -> None:
+    def __init__(self, read: Callable[[], T]) -> None:
         """Use ``read``; one thread at a time calls it."""
         self._read = read
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        self._waiting: Future[Answer] | None = None
+        self._waiting: Future[T] | None = None
 
-    def read(self) -> Answer:
+    def read(self) -> T:
         """Return the result of a read that begins after this call; raises as that read does."""
         with self._lock:
             future, reads = self._waiting, self._waiting is None
@@ -71,7 +71,7 @@ class SharedReads:
                     self._abandon(future)
         return future.result()
 
-    def _read_for_all(self, future: Future[Answer]) -> None:
+    def _read_for_all(self, future: Future[T]) -> None:
         with self._turn:
             with self._lock:
                 self._waiting = None  # the read may begin now, so later calls wait for the next read
@@ -80,7 +80,7 @@ class SharedReads:
             except Exception as error:  # noqa: BLE001 - raised in every waiting call
                 future.set_exception(error)
 
-    def _abandon(self, future: Future[Answer]) -> None:
+    def _abandon(self, future: Future[T]) -> None:
         """Fail all waiting calls if the reading thread was stopped by something other than its read."""
         with self._lock:
             if self._waiting is future:
@@ -239,9 +239,8 @@ class CachedPolicy:
         self.caches = {plural: ObjectCache(gateway, plural) for plural in (IDENTITIES, POLICIES, PROFILES)}
         reader = CachedReader(gateway, self.caches)
         self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register, parsed_limit=MAX_PARSED)
-        self._guard = guard
         self._settle_seconds = settle_seconds
-        self._signed = SharedReads(lambda: gateway.object(POLICIES, POLICY_NAME))
+        self._signed = SharedReads(lambda: gateway.revision(POLICIES, POLICY_NAME))
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
         """Return the cached snapshot for one machine; raises API_UNAVAILABLE, MANIFEST_INVALID."""
@@ -269,10 +268,10 @@ class CachedPolicy:
     def confirm(self, snapshot: Snapshot) -> None:
         """Raise API_CONFLICT unless the signed policy is now as in ``snapshot``.
 
-        The policy names the digest of each profile, so the content of a profile in ``snapshot`` is in force now. Raises
-        also what the guard raises.
+        The policy names the digest of each profile, so the content of a profile in ``snapshot`` is in force now. Only
+        the revision of the policy is read: its content grows with the number of profiles.
         """
-        if self._guard.judge(self._signed.read()).policy != snapshot.policy:
+        if self._signed.read() != snapshot.policy_revision:
             raise ApiError("the signed policy has changed meanwhile", reason=Reason.API_CONFLICT)
 
     def settle(self, ek_sha256: str, revision: str) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 READ_TIMEOUT_SECONDS = 5
 
+_JSON = "application/json"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _KEPT = 32
 _HTTPS_PORT = 443
 _CONFLICT = 409
@@ -61,14 +63,18 @@ class Credential(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request; ``what`` completes the message "could not …" of an error, ``body`` is sent as JSON."""
+    """One request; ``what`` completes the message "could not …" of an error, ``body`` is sent as JSON.
+
+    ``accept`` is the form of the answer, which is always JSON.
+    """
 
     what: str
     path: str
     method: str = "GET"
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    content_type: str = "application/json"
+    content_type: str = _JSON
+    accept: str = _JSON
 
     @property
     def target(self) -> str:
@@ -125,7 +131,7 @@ def _is_silent(connection: HTTPSConnection) -> bool:
 
 def _ask(connection: HTTPSConnection, request: ApiRequest, *, seconds: float) -> HTTPResponse:
     """Send ``request`` and return the answer with its body unread; no wait is longer than ``seconds``."""
-    headers, body = {"Accept": "application/json"}, None
+    headers, body = {"Accept": request.accept}, None
     if request.body is not None:
         headers["Content-Type"] = request.content_type
         body = json.dumps(request.body).encode()
@@ -266,6 +272,15 @@ _APPEARED = frozenset({"ADDED", "MODIFIED"})
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 
 
+def revision_of(document: Mapping[str, Any]) -> str:
+    """Return the object's uid and resourceVersion, which every write changes; raises API_UNAVAILABLE without them."""
+    found = document.get("metadata")
+    uid, version = (found.get("uid"), found.get("resourceVersion")) if isinstance(found, dict) else (None, None)
+    if not (uid and version):
+        raise ApiError("expected an object with a uid and a resourceVersion", reason=Reason.API_UNAVAILABLE)
+    return f"{uid} {version}"
+
+
 class Reader(Protocol):
     """Reads objects, which are dictionaries as in YAML."""
 
@@ -278,6 +293,9 @@ class Gateway(Reader, Protocol):
 
     def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
         """Return one object as it is now, or None."""
+
+    def revision(self, plural: str, name: str) -> str:
+        """Return the revision of one object as it is now (`revision_of`), or an empty string."""
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
         """Merge ``status`` into an object that is still at ``revision``, else raise API_CONFLICT.
@@ -373,6 +391,12 @@ class ApiGateway:
     def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
         """Return one object, read linearizably, or None; this is the cheapest read."""
         return self._http.find(ApiRequest(what=f"get {plural}/{name}", path=f"{_OURS}/{plural}/{name}"))
+
+    def revision(self, plural: str, name: str) -> str:
+        """Return the revision of one object, read linearizably without its content; an empty string without one."""
+        path = f"{_OURS}/{plural}/{name}"
+        found = self._http.find(ApiRequest(what=f"get {plural}/{name}", path=path, accept=_METADATA_ONLY))
+        return "" if found is None else revision_of(found)
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
         """Merge ``status`` into the object and return its new revision; raises API_CONFLICT if it changed since."""

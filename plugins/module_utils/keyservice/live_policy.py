@@ -19,7 +19,7 @@ this control plane's own record of the policy allows it (`Guard`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ApiError, PolicyError
@@ -30,7 +30,7 @@ from ..policy.manifest import API_VERSION, IDENTITY_KIND, PROFILE_KIND, parse_ob
 from ..policy.record import require_revocations
 from ..policy.standing import shown_time
 from ..reasons import Reason
-from .kube_api import IDENTITIES, POLICIES, PROFILES
+from .kube_api import IDENTITIES, POLICIES, PROFILES, revision_of
 
 KEY_FIELDS = ("spec.ekSha256", "spec.ekAliasSha256")
 """The fields of an identity that hold its endorsement keys; the API selects by either."""
@@ -53,11 +53,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The verified policy; ``revoked``: all revoked keys of the record, ``missing``: those that it does not sign."""
+    """The verified policy; ``revoked``: all revoked keys of the record, ``missing``: those that it does not sign.
+
+    ``revision`` is that of the API's object (`revision_of`).
+    """
 
     policy: ClusterPolicy
     revoked: frozenset[str]
     missing: frozenset[str]
+    revision: str = ""
 
 
 class Guard(Protocol):
@@ -97,7 +101,7 @@ class Snapshot(SignedPolicy):
     ) -> None:
         """Store what was read."""
         self.registrations = tuple(registrations)
-        self.policy = judged.policy
+        self.policy_revision = judged.revision
         super().__init__(
             counting=counting,
             revoked=judged.revoked,
@@ -251,7 +255,7 @@ class LivePolicy:
         judged = self._guard.judge(documents[0] if documents else None)
         if judged.missing:
             require_revocations(judged.missing, self._revoked_objects())
-        return judged
+        return replace(judged, revision=revision_of(documents[0]) if documents else "")
 
     def _revoked_objects(self) -> frozenset[str]:
         objects = self._gateway.objects(IDENTITIES, where={"spec.admission": Admission.REVOKED.value})

@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kub
     IDENTITIES,
     POLICIES,
     PROFILES,
+    revision_of,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     NamedDigest,
@@ -28,10 +29,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import TpmRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_objects
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
-from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
+from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy, PolicySite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 EK = "d1" * 32
 NAME = f"ek-{EK[:20]}"
@@ -162,17 +163,35 @@ def test_a_write_that_the_watch_does_not_deliver_ends_the_trust_in_it() -> None:
 
 
 def test_a_policy_that_is_no_longer_what_it_was_confirms_nothing() -> None:
-    gateway = FakeGateway(identity(), profile())
-    guard = GivenPolicy(profile())
-    cached = CachedPolicy(gateway, guard, clock=SystemClock())
-    for plural in cached.caches:
-        cached.caches[plural]._begin(*gateway.listing(plural))
-    snapshot = cached.snapshot_for(EK)
-    cached.confirm(snapshot)
-    guard.policy = replace(guard.policy, generation=2)
-    with pytest.raises(ApiError) as caught:
+    """Written again, even with the same content; deleted; or made anew, which gives another uid."""
+    site = PolicySite(b"")
+    first = site.sign([profile()])
+    changes: tuple[Callable[[FakeGateway], None], ...] = (
+        lambda api: api.apply(site.sign([profile()])),
+        lambda api: api.apply(first),
+        lambda api: api.delete(POLICIES, "cluster"),
+        lambda api: api._objects[POLICIES]["cluster"]["metadata"].update(uid="another"),
+    )
+    for change in changes:
+        gateway = FakeGateway(identity(), profile(), first)
+        cached = CachedPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())
+        for plural in cached.caches:
+            cached.caches[plural]._begin(*gateway.listing(plural))
+        snapshot = cached.snapshot_for(EK)
         cached.confirm(snapshot)
-    assert caught.value.code == "API_CONFLICT"
+        change(gateway)
+        with pytest.raises(ApiError) as caught:
+            cached.confirm(snapshot)
+        assert caught.value.code == "API_CONFLICT"
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {"uid": "u"}, {"resourceVersion": "7"}, {"uid": "", "resourceVersion": "7"}]
+)
+def test_an_answer_without_a_revision_is_an_error(metadata: dict[str, str] | None) -> None:
+    with pytest.raises(ApiError) as caught:
+        revision_of({"metadata": metadata})
+    assert caught.value.code == "API_UNAVAILABLE"
 
 
 @pytest.mark.parametrize(

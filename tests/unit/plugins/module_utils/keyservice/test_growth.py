@@ -83,7 +83,7 @@ class Cluster:
         self.bed.live._gateway = self.api
         self.bed.cached._policy._gateway._gateway = self.api
         shared = self.bed.cached._signed
-        shared._read = self.api._counted("object", shared._read)
+        shared._read = self.api._counted("revision", shared._read)
         self.writer = StatusWriter(self.api)  # type: ignore[arg-type]
         self.bed.releaser._writer = self.writer
         self.standings = StandingWatcher(
@@ -126,9 +126,9 @@ class Cluster:
 
 
 STEPS = {
-    Cluster.ticket: (["object", "patch_status"], 2),
+    Cluster.ticket: (["patch_status", "revision"], 2),
     Cluster.node_joins: (["patch_status"], 1),
-    Cluster.pushes: (["object", "patch_status"], 2),
+    Cluster.pushes: (["patch_status", "revision"], 2),
     Cluster.node_is_marked: (["node", "objects", "set_condition", "set_labels"], 4),
 }
 """In the order of a machine's life: the calls of each step, and how many objects they return."""

@@ -102,6 +102,12 @@ def test_a_request(pair: Pair) -> None:
     assert body == b'{"k": "\\u00fc"}'
 
 
+def test_a_request_that_wants_another_form_of_the_answer(pair: Pair) -> None:
+    pair.answer(PLAIN, ApiRequest(what="x", path="/", accept="application/json;as=Table"))
+    pair.connection.close()
+    assert b"\r\nAccept: application/json;as=Table\r\n" in b"".join(iter(lambda: pair.theirs.recv(4096), b""))
+
+
 def test_no_name_begins_a_line_of_its_own() -> None:
     assert ApiRequest(what="x", path="/a\r\nX: y", query={"q": "\r\nX: y"}).target == "/a%0D%0AX%3A%20y?q=%0D%0AX%3A+y"
 

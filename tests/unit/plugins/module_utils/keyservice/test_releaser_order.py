@@ -256,7 +256,10 @@ def test_a_challenge_of_another_machine_does_not_wait(bed: Bed) -> None:
     assert bed.status()["phase"] == "Admitted"
 
 
-CALLS = ("object", "objects", "listing", "patch_status", "create", "merge", "delete", "lease", "node", "config_map")
+CALLS = (
+    *("object", "objects", "revision", "listing", "patch_status", "create", "merge", "delete"),
+    *("lease", "node", "config_map"),
+)
 MOST_CALLS = 24
 
 
