@@ -5,7 +5,7 @@
 
 The bed of `ticket_rate`: real services, API server and etcd. Between two rounds the fleet grows by identities of
 machines that never ask. In each round 32 machines at once ask for first tickets, then others for repeated ones. The
-smallest fleet has one profile, the others have `--profiles`, all in force.
+smallest fleet has one profile, the others have `--profiles`, all in force, whose status the key service has written.
 Usage: python tests/bench/fleet.py [--sizes N ...] [--profiles N] [--seconds N]
 """
 
@@ -39,10 +39,12 @@ from ansible_collections.attested.kubernetes.tests.support.bench import Figure, 
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.light_client import LightMachine
 from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+KIND = "measurementprofiles.attested-kubernetes.dev"
 SIZES = (0, 1000, 10000)
 PROFILES = 200
 AT_ONCE = 32
@@ -123,7 +125,7 @@ def fill(bed: ServiceBed, count: int) -> None:
 
 
 def add_profiles(bed: ServiceBed, count: int) -> None:
-    """Put ``count`` more profiles in force; none of them accepts a machine of this bench."""
+    """Put ``count`` more profiles in force, and wait for the status of each; none accepts a machine of this bench."""
     model = learned(boots.load(GOOD_BOOT))
     documents = []
     for number in range(count):
@@ -133,6 +135,7 @@ def add_profiles(bed: ServiceBed, count: int) -> None:
     bed.api.apply(*documents)
     bed.sign(others=documents)
     bed.adopt()
+    wait_for(lambda: all("status" in one for one in bed.api.get(KIND)["items"]), every=5)
 
 
 def show(found: Sequence[Measured]) -> None:
