@@ -9,6 +9,7 @@ reach Ansible as a file in this directory, never in argv. They hold no secrets a
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -179,6 +180,7 @@ class RunnerPlaybooks:
         make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
         events = _RunEvents(listener, self._ended)
+        gc.collect()  # the runner forks, and a gRPC channel that is collected in the child waits for a missing thread
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._directory) as private:
             ended = ansible_runner().run(
                 private_data_dir=private,

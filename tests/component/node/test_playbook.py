@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import pty
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
+import grpc.aio
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
@@ -72,6 +77,39 @@ def debug(name: str, text: str, **more: Any) -> dict[str, Any]:
 
 def fail(name: str, text: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "ansible.builtin.fail": {"msg": text}, **more}
+
+
+class Exchange:
+    """A call that has ended, with its channel; it refers to itself, so only the garbage collection removes it."""
+
+    def __init__(self) -> None:
+        self.channel = grpc.aio.insecure_channel("unix:/nothing.sock")
+        self.itself = self
+
+
+async def exchanged() -> weakref.ref[Exchange]:
+    return weakref.ref(Exchange())
+
+
+def test_no_channel_is_left_for_the_child_to_collect(
+    playbooks: RunnerPlaybooks, order: Callable[..., PlaybookOrder], ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC ends its thread with the last channel; in the runner's child, which has no such thread, that never ends."""
+    left, fork = [], pty.fork
+
+    def seen() -> tuple[int, int]:
+        left.append(exchange())
+        return fork()
+
+    monkeypatch.setattr(pty, "fork", seen)
+    gc.disable()
+    try:
+        exchange = asyncio.run(exchanged())
+        assert exchange() is not None
+        playbooks.run(order(debug("Work", "done")), ear)
+    finally:
+        gc.enable()
+    assert left == [None]
 
 
 def failure(playbooks: RunnerPlaybooks, order: PlaybookOrder, ear: Ear) -> AttestedError:
