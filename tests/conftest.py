@@ -4,12 +4,14 @@
 """Settings of all tests: nothing fails because the machine is slow; what was counted is told at the end.
 
 The examples of a property follow from its code, so that what failed fails again; `make nightly` draws others each time.
+Tests run in the order in which they are written, unless ATTESTED_ORDER names another one.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +30,8 @@ COUNTED = "counted"
 EXAMPLES = "examples"
 
 RANDOM_EXAMPLES = "ATTESTED_RANDOM_EXAMPLES"
+ORDER = "ATTESTED_ORDER"
+"""Any word: the files, and the tests of each file, run in an order that follows from it."""
 
 # before any test imports gRPC itself: `_deps/grpc.py` says why
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -44,6 +48,12 @@ _examples = [0]
 def counted(record_property: Callable[[str, object], None]) -> Counted:
     """Tell a line at the end of the run, from whichever process: how much a test went through."""
     return lambda line: record_property(COUNTED, line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffle files and their tests if the environment asks for it."""
+    if seed := os.environ.get(ORDER):
+        items.sort(key=lambda one: [Random(f"{seed}{name}").random() for name in (one.path, one.nodeid)])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -274,6 +274,17 @@ def bundle() -> Counts:
     return _tally({"playbook": _run("ansible-playbook", "attested.kubernetes.bundle", *inventory, env=stages)})
 
 
+def repeated() -> Counts:
+    """Unit and component tests twenty times on a busy machine, in another order each time; ATTESTED_ROUNDS is fewer."""
+    counts, rounds = Counts(), int(os.environ.get("ATTESTED_ROUNDS", "20"))
+    for number in range(1, rounds + 1):
+        os.environ["ATTESTED_ORDER"] = str(number)  # read by tests/conftest.py
+        say(f"=== repeated: round {number} of {rounds}; its order: ATTESTED_ORDER={number}")
+        workers = str(2 * (os.cpu_count() or 1))
+        counts += _pytest("-n", workers, "--dist", "loadfile", "tests/unit", "tests/component")
+    return counts
+
+
 def api_bed() -> Counts:
     """A real etcd and kube-apiserver: custom resources, RBAC, admission, compare-and-set.
 
@@ -437,6 +448,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "mutation": mutation,
     "mutation_slice": mutation_slice,
     "race": race,
+    "repeated": repeated,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
     "source_boot": source_boot,
@@ -467,6 +479,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "fuzz_long",
         "model_deep",
         "mutation",
+        "repeated",
         "machines",
         "control_planes",
         "check_mode",
@@ -493,7 +506,7 @@ _MACHINES = frozenset(
 )
 _BESIDE = frozenset({"molecule"})
 """It runs beside `e2e`, in a lab of its own: `make test` would otherwise wait for one lab after the other."""
-_OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
+_OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice", "repeated"}
 ORDER = Order(
     needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES - {"e2e"}, _MACHINES - _BESIDE)
 )
