@@ -33,9 +33,9 @@ def test_a_change_edits_few_files(change: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "hunk"), HUNKS)
-def test_a_diff_applies_at_one_place(change: str, hunk: str) -> None:
+def test_a_diff_applies_at_one_place_or_is_applied(change: str, hunk: str) -> None:
     head, *lines = hunk.rstrip("\n").split("\n")
-    name = head.split(",")[0]
-    (path,) = (one for one in files_of(change) if one.endswith(f"/{name}"))
-    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
-    assert f"\n{(ROOT / path).read_text(encoding='utf-8')}".count(f"\n{before}\n") == 1
+    (path,) = (one for one in files_of(change) if one.endswith(f"/{head.split(',')[0]}"))
+    text = f"\n{(ROOT / path).read_text(encoding='utf-8')}"
+    before, after = ("\n".join(line[1:] for line in lines if not line.startswith(sign)) for sign in "+-")
+    assert 1 in {text.count(f"\n{before}\n"), text.count(f"\n{after}\n")}
