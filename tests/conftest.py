@@ -53,7 +53,8 @@ def counted(record_property: Callable[[str, object], None]) -> Counted:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Shuffle files and their tests if the environment asks for it."""
     if seed := os.environ.get(ORDER):
-        items.sort(key=lambda one: [Random(f"{seed}{name}").random() for name in (one.path, one.nodeid)])
+        names = {one: (one.nodeid.partition("::")[0], one.nodeid) for one in items}
+        items.sort(key=lambda one: [Random(f"{seed}{name}").random() for name in names[one]])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -275,7 +275,7 @@ def bundle() -> Counts:
 
 
 def repeated() -> Counts:
-    """Unit and component tests twenty times on a busy machine, in another order each time; ATTESTED_ROUNDS is fewer."""
+    """Unit and component tests twenty times on a busy machine, in another order each time, or ATTESTED_ROUNDS times."""
     counts, rounds = Counts(), int(os.environ.get("ATTESTED_ROUNDS", "20"))
     for number in range(1, rounds + 1):
         os.environ["ATTESTED_ORDER"] = str(number)  # read by tests/conftest.py

@@ -218,7 +218,7 @@ def test_a_run_that_a_signal_ends_says_so(
 
 def test_a_canceled_run_ends(order: Callable[..., PlaybookOrder], ear: Ear, tmp_path: Path) -> None:
     playbooks = RunnerPlaybooks(tmp_path / "run", require_memory=lambda _path: None, canceled=ear.heard.is_set)
-    wait = {"name": "Wait, and succeed if nobody cancels it", "ansible.builtin.command": "sleep 60"}
+    wait = {"name": "Wait, and succeed if nobody cancels it", "ansible.builtin.command": "sleep 300"}
     assert failure(playbooks, order(wait), ear).code == "PLAYBOOK_FAILED"
 
 
