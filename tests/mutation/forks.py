@@ -157,7 +157,7 @@ def _try(mutant: Mutant, module: Any, functions: _Functions, tests: _Tests) -> i
     signal.alarm(_STUCK_SECONDS)
     try:
         _put(mutant, module, functions)
-    except ValueError:  # a tuple too short for its names: nobody could import this
+    except (TypeError, ValueError):  # a tuple too short for its names, a text minus a text: nobody could import this
         return _KILLED
     items, session = tests.of(mutant.function), tests.session
     for item, following in _pairs(items):

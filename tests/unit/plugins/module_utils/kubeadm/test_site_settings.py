@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -282,14 +283,19 @@ def test_authenticators_of_another_form_are_refused(authenticators: list[Any]) -
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
-@pytest.mark.parametrize("authority", [{}, {"certificate_authority": PEM}, {"certificate_authority": PEM * 2}])
-def test_the_audit_webhook_is_a_kubeconfig_without_credentials(authority: dict[str, str]) -> None:
-    content = audit_webhook_file({"url": "https://audit.example:8443/k?v=1", **authority})
-    document = json.loads(content)
-    (cluster,) = document["clusters"]
-    assert cluster["cluster"].pop("server") == "https://audit.example:8443/k?v=1"
-    assert [base64.b64decode(one).decode() for one in cluster["cluster"].values()] == list(authority.values())
-    assert document["users"] == [{"name": "audit", "user": {}}]
+@pytest.mark.parametrize("authority", ["", PEM, PEM * 2])
+def test_the_audit_webhook_is_a_kubeconfig_without_credentials(authority: str) -> None:
+    given = {"certificate_authority": authority} if authority else {}
+    content = audit_webhook_file({"url": "https://audit.example:8443/k?v=1", **given})
+    trusted = {"certificate-authority-data": base64.b64encode(authority.encode()).decode()} if authority else {}
+    assert json.loads(content) == {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "audit", "cluster": {"server": "https://audit.example:8443/k?v=1", **trusted}}],
+        "users": [{"name": "audit", "user": {}}],
+        "contexts": [{"name": "audit", "context": {"cluster": "audit", "user": "audit"}}],
+        "current-context": "audit",
+    }
     assert is_audit_webhook_file(content)
     assert not is_audit_webhook_file(content.replace(b'"user": {}', b'"user": {"token": "x"}'))
 
@@ -297,6 +303,22 @@ def test_the_audit_webhook_is_a_kubeconfig_without_credentials(authority: dict[s
 def test_without_a_webhook_there_is_no_file() -> None:
     assert audit_webhook_file({}) == b""
     assert not is_audit_webhook_file(b"")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"{}",
+        b"[]",
+        b'{"clusters": 7}',
+        b'{"clusters": [{"cluster": "https://audit.example"}]}',
+        b'{"clusters": [{"cluster": {"server": "http://audit.example"}}]}',
+        b'{"clusters": [{"cluster": {"server": "https://audit.example", "certificate-authority-data": "x"}}]}',
+    ],
+)
+def test_another_document_is_not_the_file_of_a_webhook(content: bytes) -> None:
+    assert not is_audit_webhook_file(content)
 
 
 @pytest.mark.parametrize(
@@ -309,13 +331,14 @@ def test_without_a_webhook_there_is_no_file() -> None:
         ({"certificate_authority": PEM}, "begins with https://"),
         ({"url": "https://audit.example", "certificate_authority": "/etc/ssl/ca.pem"}, "certificates in PEM"),
         ({"url": "https://audit.example", "certificate_authority": 7}, "certificates in PEM"),
-        ({"url": "https://audit.example", "token": "x", "mode": "y"}, "got mode, token"),
+        ({"url": "https://audit.example", **dict.fromkeys("ihgfedcba", "x")}, "got a, b, c, d, e, f, g, h, i"),
     ],
 )
 def test_a_webhook_of_another_form_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SiteError, match=message) as caught:
         audit_webhook_file(given)
     assert caught.value.code == "CONFIG_INVALID"
+    assert re.search(r"\battested_audit_webhook\b", str(caught.value))
 
 
 def test_the_argument_of_the_webhook_is_refused_by_name() -> None:
