@@ -85,12 +85,13 @@ class Lab:
         done = self.play("lab_down")
         assert done.returncode == 0, f"lab_down of {self.name}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
 
-    def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def ssh(self, machine: str, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command on a machine as its admin, through the forwarder; a timeout counts as no answer."""
-        argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), "-o", "ConnectTimeout=5", machine, *words]
+        options = ("-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=4")
+        argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), *options, machine, *words]
         try:
             return subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds
             )
         except subprocess.TimeoutExpired as slow:
             return subprocess.CompletedProcess(argv, returncode=255, stdout="", stderr=str(slow))
@@ -105,14 +106,18 @@ class Lab:
         return registers(self.tpm(machine, "tpm2_pcrread", "sha256").decode())
 
     def wait_for_boot(self, machine: str, *, other_than: str, seconds: float = 60) -> str:
-        """Wait until a machine answers after another boot; return the boot id."""
+        """Wait until a machine has started all units of another boot; return the boot id.
+
+        The machine itself waits for its units: a login for each look takes almost half of an emulated machine's time.
+        """
+        words = ("cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait",)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            seen = self.ssh(machine, "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running")
-            lines = seen.stdout.split()
-            if lines and lines[0] != other_than and lines[-1] == "running":
+        while (left := deadline - time.monotonic()) > 0:
+            lines = self.ssh(machine, *words, seconds=max(left, 60)).stdout.split()
+            is_new = bool(lines) and lines[0] != other_than
+            if is_new and lines[-1] == "running":
                 return lines[0]
-            time.sleep(0.3)
+            time.sleep(5 if is_new else 0.3)
         raise TimeoutError(f"expected {machine} to boot within {seconds} s")
 
 

@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support import find_needles
@@ -55,6 +55,9 @@ class Run:
 @dataclass(slots=True, kw_only=True)
 class Road:
     """The lab with all runs and observed processes; ``plane``: the control plane for kubectl."""
+
+    PAUSE: ClassVar[float] = 1.0
+    """Seconds between two looks at a Node."""
 
     lab: Lab
     watch: ProcessWatch
@@ -140,7 +143,7 @@ class Road:
                 return
             if seen.startswith(boot_id):  # it is there and will be ready: told as soon as it is
                 self.inside(asked, *kubectl, "wait", f"node/{machine}", "--for=condition=Ready", check=False)
-            time.sleep(1)
+            time.sleep(self.PAUSE)
         raise TimeoutError(f"expected the Node of {machine} to be ready in boot {boot_id}, got {seen!r}")
 
     def reboot(self, machine: str) -> str:

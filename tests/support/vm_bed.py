@@ -38,7 +38,9 @@ NAMESPACES = Path("/run/netns")
 VIRTUAL = ("vc-", "vw-")
 """The prefix of the lab's virtual machines."""
 
-SECONDS = 2400.0
+SECONDS, RARELY = 2400.0, 10.0
+"""For what an emulated machine does; and between two looks at one, each of which is a login and costs it seconds."""
+
 DISK = {
     "attested_state_disk": STATE_DISK,
     "attested_state_disk_minimum_bytes": 256 << 20,
@@ -137,6 +139,7 @@ class HybridRoad(Road):
     """A road of a lab with virtual machines, and optional containers."""
 
     __slots__ = ()
+    PAUSE = RARELY
 
     def inside(self, machine: str, *argv: str, given: bytes = b"", check: bool = True) -> str:
         """Run a command as root on a machine, by podman or ssh, and return its output."""

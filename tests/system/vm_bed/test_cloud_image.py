@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.tests.support.cloud_bed import (
     listed,
     with_login,
 )
-from ansible_collections.attested.kubernetes.tests.support.vm_bed import HybridRoad, hybrid_road
+from ansible_collections.attested.kubernetes.tests.support.vm_bed import RARELY, HybridRoad, hybrid_road
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ MIRROR, BUNDLE = "mirror.service", "/srv/bundles/kubernetes"
 GROUP, PROFILE = "cloud", "cloud"
 REFERENCE, GOOD, OTHER = "vw-1", "vw-2", "vw-3"
 SERIAL = "7XK2T53"
-LONG, RARELY = 4500.0, 10.0
+LONG = 4500.0
 """Seconds; the machines are emulated and need the processors more than those who wait."""
 PREPARED = "test -e /var/lib/attested/first-boot.done"
 # the lab's settings are for containers; these are the defaults of the collection

@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     CHANGED_COMMAND_LINE,
     DOOR,
+    RARELY,
     SECONDS,
     STATE_DISK,
     HybridRoad,
@@ -88,7 +89,7 @@ def test_a_worker_joins_it_with_its_state_on_its_own_disk_and_runs_a_pod(road: H
     assert_locked_once(road, WORKER)
     assert run_a_pod(road, WORKER, "on-the-worker") == road.inside(WORKER, "uname", "--kernel-release")
     for machine in MACHINES:
-        wait_for(lambda name=machine: disk_condition(road, name) == "False", seconds=SECONDS)
+        wait_for(lambda name=machine: disk_condition(road, name) == "False", seconds=SECONDS, every=RARELY)
 
 
 @pytest.mark.usefixtures("took")
@@ -122,8 +123,8 @@ def test_after_a_power_cut_of_all_machines_one_recovery_brings_the_cluster_back(
         assert road.marker(machine) == WORD
         assert_locked_once(road, machine)
     assert_on_its_disk(road, PLANE, *DIRECTORIES)
-    wait_for(lambda: all(road.is_active(PLANE, service) for service in SERVICES), seconds=SECONDS)
-    wait_for(lambda: kept(road) == WORD, seconds=SECONDS)
+    wait_for(lambda: all(road.is_active(PLANE, service) for service in SERVICES), seconds=SECONDS, every=RARELY)
+    wait_for(lambda: kept(road) == WORD, seconds=SECONDS, every=RARELY)
 
 
 @pytest.mark.usefixtures("took")
@@ -144,7 +145,7 @@ def test_a_control_plane_with_a_changed_kernel_command_line_gets_no_key(road: Hy
     road.joined(PLANE)
     assert_locked_once(road, PLANE)
     assert road.marker(PLANE) == WORD
-    wait_for(lambda: kept(road) == WORD, seconds=SECONDS)
+    wait_for(lambda: kept(road) == WORD, seconds=SECONDS, every=RARELY)
 
 
 def make_the_cluster(road: HybridRoad) -> None:
@@ -160,7 +161,7 @@ def make_the_cluster(road: HybridRoad) -> None:
 
 def wait_until_its_door_is_open(road: HybridRoad, machine: str) -> None:
     """Wait until a locked machine lets an admin recover it."""
-    wait_for(lambda: road.is_active(machine, DOOR), seconds=SECONDS)
+    wait_for(lambda: road.is_active(machine, DOOR), seconds=SECONDS, every=RARELY)
 
 
 def assert_closed(road: HybridRoad, machine: str) -> None:

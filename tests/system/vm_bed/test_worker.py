@@ -27,6 +27,7 @@ from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     CHANGED_COMMAND_LINE,
     DOOR,
     KUBELET,
+    RARELY,
     SECONDS,
     STATE_DISK,
     VM,
@@ -95,11 +96,11 @@ def test_after_a_power_cut_an_admin_recovers_it_where_no_cluster_answers(road: H
     road.power(VM, "-e", "power=cut")
     road.inside("cp-1", "systemctl", "stop", "attested-join-service", "attested-key-service")
     road.power(VM, "-e", "restart=false")
-    wait_for(lambda: road.is_active(VM, DOOR), seconds=SECONDS)
+    wait_for(lambda: road.is_active(VM, DOOR), seconds=SECONDS, every=RARELY)
     assert road.volume(VM) == {}
     said = road.play("recover", "--limit", VM).output
     assert VM in said
-    wait_for(lambda: road.volume(VM) != {}, seconds=SECONDS)
+    wait_for(lambda: road.volume(VM) != {}, seconds=SECONDS, every=RARELY)
     road.inside("cp-1", "systemctl", "start", "attested-key-service", "attested-join-service")
     road.joined(VM)
     assert_locked_once(road, VM)
