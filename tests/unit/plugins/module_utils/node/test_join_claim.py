@@ -168,6 +168,30 @@ def test_a_sleep_that_is_woken_ends_and_no_later_one(clock):
     assert not sleeper.is_alive()
 
 
+def test_a_sleep_that_is_stopped_ends_as_lost(clock):
+    stoppable, codes = StoppableClock(clock), []
+    sleeper = threading.Thread(target=lambda: codes.append(code_of(lambda: stoppable.sleep(3600))), daemon=True)
+    sleeper.start()
+    sleeper.join(0.05)
+    assert sleeper.is_alive()
+    stoppable.stop()
+    sleeper.join(60)
+    assert codes == ["RACE_LOST"]
+
+
+def test_one_that_is_woken_asks_again_without_the_pause(parts, race):
+    parts.tickets.errors, parts.tickets.pause = [AWAY], lambda _error: 3600.0
+    contender = JoinContender(parts, race)
+    asking = threading.Thread(target=contender.run, daemon=True)
+    asking.start()
+    for _try in range(600):  # a wake before the pause has begun ends no pause
+        contender.wake()
+        asking.join(0.1)
+        if not asking.is_alive():
+            break
+    assert (len(parts.tickets.asked), parts.journal.load().phase) == (2, NodePhase.JOINED)
+
+
 def test_a_clock_that_nobody_stops_goes_on(clock):
     stoppable = StoppableClock(clock)
     assert stoppable.sleep(0.001) is None

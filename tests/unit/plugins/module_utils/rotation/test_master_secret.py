@@ -298,6 +298,13 @@ def test_who_has_what_the_site_lacks_is_named() -> None:
     assert f"cp-1 has {strange[0]}, w-0 has {strange[1]}, cp-0 has {strange[2]}" in caught.value.message
 
 
+def test_strange_versions_are_named_in_order() -> None:
+    strange = [f"{number}-{'ab' * 8}" for number in range(10, 19)]
+    with pytest.raises(KeyServiceError) as caught:
+        plan_rotation(found(planes=[*planes(NEW)[:1], *planes(NEW, *reversed(strange))[1:]]), old=OLD)
+    assert ", ".join(f"cp-1 has {name}" for name in strange) in caught.value.message
+
+
 def test_nodes_that_did_not_answer_are_missed() -> None:
     with pytest.raises(KubeadmError, match=r"every node of the cluster has \(bare, cp-0, cp-1, w-0\), got that of w-0"):
         plan_rotation(found(disks={"w-0": NEW}), old=OLD)

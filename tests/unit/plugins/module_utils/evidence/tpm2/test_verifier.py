@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal, TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import STEPS, issue, verify_quote
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import VerifiedQuote
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Quote
 
 DATA = b"q" * 32
 TPM = SoftTpm({4: b"b" * 32})
@@ -242,6 +243,39 @@ def test_step_6_a_quote_over_nothing() -> None:
 def test_step_6_a_quote_without_a_selection() -> None:
     error = refused(resigned(lambda attest: replace(attest, pcr_selections=())))
     assert (error.code, error.message.endswith("got no register")) == ("QUOTE_SELECTION", True)
+
+
+class BusyTpm(SoftTpm):
+    """A TPM in which another program extends a register before each of the first quotes."""
+
+    def __init__(self, extensions: int) -> None:
+        super().__init__()
+        self.extensions, self.reads = extensions, 0
+
+    def pcr_read(self, *args: Any, **options: Any) -> dict[int, bytes]:
+        self.reads += 1
+        return super().pcr_read(*args, **options)
+
+    def quote(self, *args: Any) -> Quote:
+        if self.extensions:
+            self.extensions -= 1
+            self.pcr_extend(16, {ALG_SHA256: bytes(32)})
+        return super().quote(*args)
+
+
+@pytest.mark.parametrize("extensions", [0, 1, 4])
+def test_registers_that_change_before_the_quote_are_read_and_quoted_again(extensions: int) -> None:
+    tpm = BusyTpm(extensions)
+    evidence = issue(tpm, tpm.ak, qualifying_data=DATA, pcrs=(16, 1, 16))
+    assert verified(evidence).pcrs == {1: tpm.pcrs[1], 16: tpm.pcrs[16]}
+    assert tpm.reads == extensions + 1
+
+
+def test_registers_that_change_before_each_of_five_quotes_are_an_error() -> None:
+    tpm = BusyTpm(5)
+    with pytest.raises(TpmError, match="they changed 5 times") as caught:
+        issue(tpm, tpm.ak, qualifying_data=DATA, pcrs=(16,))
+    assert (caught.value.code, tpm.reads) == ("TPM_BUSY", 5)
 
 
 def test_step_7_other_values_than_quoted() -> None:
