@@ -330,7 +330,7 @@ def main() -> None:
     if found := obstacles():
         print(f"phases: not measured, {found}")
         return
-    with boot_lab("attested-phases", "127.83.0") as road:
+    with boot_lab("attested-phases", "127.81.0") as road:
         rounds = [measure(road) for _round in range(options.rounds)]
         if os.environ.get(USED_LAB):
             clear(road)

@@ -77,7 +77,7 @@ def main() -> None:
         print(f"second_runs: not measured, {found}")
         return
     words = ("-e", json.dumps({"lab_bootstrapper": True, "lab_workers": len(WORKERS)}))
-    with boot_lab("attested-second", "127.91.0", words=words, followers=WORKERS) as road:
+    with boot_lab("attested-second", "127.92.0", words=words, followers=WORKERS) as road:
         time.sleep(SETTLED_LOAD_SECONDS)
         seconds = measured(road, options.rounds)
     for name, values in seconds.items():

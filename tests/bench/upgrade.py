@@ -25,7 +25,7 @@ from ansible_collections.attested.kubernetes.tests.support.road import road_thro
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.road import Road
 
-LAB = "attested-upgrade-bench:127.93.0"
+LAB = "attested-upgrade-bench:127.66.0"
 USED_LAB = "ATTESTED_UPGRADE_BENCH_LAB"
 WORDS = ("-e", '{"lab_control_planes": 1, "lab_workers": 1}')
 WORKER = "w-1"

@@ -72,8 +72,8 @@ class LoneMachine:
 
     def do(self, command: str, *, program: str = "vms.py", **hardware: Any) -> dict[str, Any]:
         """Run a program of the role for the machine; return its output."""
-        machine = {"name": VM, "address": ADDRESS, "forward": "127.99.0.51", "hardware": hardware, "suite": self.suite}
-        where = ("--name", self.name, "--loopback", "127.99.0", "--lab", str(self.root), "--cache", str(self.cache))
+        machine = {"name": VM, "address": ADDRESS, "forward": "127.97.0.51", "hardware": hardware, "suite": self.suite}
+        where = ("--name", self.name, "--loopback", "127.97.0", "--lab", str(self.root), "--cache", str(self.cache))
         argv = [sys.executable, "-B", str(PROGRAMS / program), command, *where]
         given = json.dumps([self.suite] if program == "vm_image.py" else [machine])
         done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False, timeout=1800)

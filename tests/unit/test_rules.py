@@ -381,3 +381,14 @@ def test_the_tree_of_errors_is_the_one_that_its_docstring_draws():
     ]
     assert sorted(drawn) == drawn
     assert [name for name in classes if name != "AttestedError"] == drawn
+
+
+def test_labs_have_addresses_of_their_own():
+    """So that two of them can run on one host."""
+    names = {}
+    for path in [*ROOT.glob("tests/system/*/*.py"), *ROOT.glob("tests/bench/*.py"), *ROOT.glob("tests/e2e/*.py")]:
+        labs = re.findall(r"(attested-[a-z0-9-]+)\W{1,4}(127\.\d+\.0)\b", path.read_text(encoding="utf-8"))
+        for name, loopback in labs:
+            names.setdefault(loopback, set()).add(name)
+    assert len(names) > 20
+    assert {loopback: found for loopback, found in names.items() if len(found) > 1} == {}

@@ -38,7 +38,7 @@ KILL = {
 @pytest.fixture(scope="module")
 def road(struck_lab: StruckLab) -> Iterator[Road]:
     """A control plane and a worker."""
-    with struck_lab("attested-services", "127.86.0", workers=1, struck=(WORKER,)) as one:
+    with struck_lab("attested-services", "127.64.0", workers=1, struck=(WORKER,)) as one:
         yield one
 
 

@@ -41,7 +41,7 @@ WORDS = ("-e", '{"lab_control_planes": 1, "lab_workers": 1}')
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
     """The lab with its cluster."""
-    with road_through("lab", "init", "node", of="attested-upgrades:127.79.0", instead=USED_LAB, words=WORDS) as road:
+    with road_through("lab", "init", "node", of="attested-upgrades:127.65.0", instead=USED_LAB, words=WORDS) as road:
         yield road
 
 

@@ -70,7 +70,7 @@ def road() -> Iterator[Road]:
     """A cluster, and a worker of it that an admin may take for a control plane."""
     if found := obstacles():
         pytest.skip(found)
-    with boot_lab("attested-race", "127.75.0") as one:
+    with boot_lab("attested-race", "127.63.0") as one:
         one.play(str(Path(__file__).parent / "contenders.yml"), *WORDS)
         yield one
 
