@@ -68,6 +68,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     files = {one.nodeid.partition("::")[0].rpartition("/")[2] for one in reports}
     tried = {name for name in files if name.startswith("test_s")}
     terminalreporter.write_line(
-        f"attacks: {len(tried)} tried by {len(reports)} tests in this run; "
-        f"{len(threats.OPEN)} open; {len(threats.OWNED)} owned by other issues"
+        f"attacks: {len(tried)} tried by {len(reports)} tests in this run; {len(threats.OPEN)} open"
     )

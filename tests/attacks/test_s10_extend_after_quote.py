@@ -37,7 +37,6 @@ THREAT = Threat(
         ("evidence/node_lock.py", "NODELOCK_FOREIGN"),
         ("tpm/storage.py", "TPM_POLICY_MISMATCH"),
     ),
-    owner=6,
 )
 
 NONCE = b"n" * 32

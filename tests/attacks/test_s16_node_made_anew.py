@@ -32,7 +32,6 @@ THREAT = Threat(
     case="CVE-2025-5187",
     bed="api",
     stops=(("roles/key_service/files/admission.yml", ""), ("keyservice/node_conditions.py", "")),
-    owner=5,
 )
 
 ROLE = "node-role.kubernetes.io/control-plane"

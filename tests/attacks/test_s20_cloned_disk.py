@@ -47,7 +47,6 @@ THREAT = Threat(
         ("keyservice/derive.py", "DISK_ID_MALFORMED"),
         ("services/recovery_helper.py", "RECOVERY_DISK_DIFFERS"),
     ),
-    owner=6,
 )
 
 OF_A = DiskKey(b"a" * 32)

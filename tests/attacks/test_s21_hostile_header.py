@@ -43,7 +43,6 @@ THREAT = Threat(
         ("disk/luks_header.py", "LUKS_DAMAGED"),
         ("disk/luks_header.py", "LUKS_HEADER_MALFORMED"),
     ),
-    owner=6,
 )
 
 KEY = DiskKey(b"p" * 32)

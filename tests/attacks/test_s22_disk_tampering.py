@@ -30,7 +30,6 @@ THREAT = Threat(
         ("core/files.py", "FILE_UNUSABLE"),
         ("disk/luks_header.py", "LUKS_DAMAGED"),
     ),
-    owner=6,
 )
 
 

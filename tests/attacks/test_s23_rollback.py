@@ -34,7 +34,6 @@ THREAT = Threat(
         ("disk/generation.py step 2", "STATE_DISK_RECORD"),
         ("tpm/storage.py", "TPM_NV_FOREIGN"),
     ),
-    owner=6,
 )
 
 

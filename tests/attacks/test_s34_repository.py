@@ -40,7 +40,6 @@ THREAT = Threat(
         ("source/version.py", "SOURCE_HISTORY_REWRITTEN"),
         ("source/staging.py", "SOURCE_TREE_REFUSED"),
     ),
-    owner=5,
 )
 
 

@@ -38,7 +38,6 @@ THREAT = Threat(
         ("disk/process.py step 2", "STATE_DISK_UNGUARDED"),
         ("disk/process.py", "NOT_TMPFS"),
     ),
-    owner=6,
 )
 
 GUARDED = """

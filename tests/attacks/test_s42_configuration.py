@@ -34,7 +34,6 @@ THREAT = Threat(
         ("policy/assertions.py", "SOURCE_TOO_OLD"),
         ("evidence/eventlog/nodelock.py", "NODELOCK_FOREIGN"),
     ),
-    owner=5,
 )
 
 REGISTER = 15

@@ -24,15 +24,12 @@ FOLDER = ROOT / "tests" / "attacks"
 ANCHORS = range(1, 43)
 """The attacks that a node-join system must withstand. S44 and later were found here, and have a file each."""
 
-CLOSED_ISSUES = frozenset({3, 4})
-"""Closed issues: a row that one of them still owns, or leaves open, fails `tests/unit/docs/test_threats.py`."""
-
 BEDS = {
     "api": "real etcd and kube-apiserver, both services as processes",
     "bytes": "our own code, bytes in",
     "git": "real git repositories, signed by real keys",
     "kernel": "a real kernel with dm-crypt and dm-integrity (User Mode Linux)",
-    "sockets": "TLS over loopback, real peers",
+    "sockets": "TLS or ssh over loopback, real peers",
     "swtpm": "real TPMs (swtpm) with recorded boots",
     "tree": "the files that we ship, and what they render",
 }
@@ -52,26 +49,19 @@ class Threat:
     case: str
     bed: str
     stops: tuple[tuple[str, str], ...]
-    owner: int = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An attack that is not tested here: ``owner`` is the issue for it, ``why`` the missing part."""
+    """An attack that is not tested: ``why`` is the missing part."""
 
     id: str
     title: str
-    owner: int
     why: str
 
 
 OPEN: tuple[Row, ...] = ()
-"""Attacks that are not tested yet and have no other issue."""
-
-OWNED: tuple[Row, ...] = (
-    Row(id="S38", title="ssh host key not checked", owner=5, why="host keys pinned from attestation"),
-)
-"""Attacks that other issues test, without a replacement here."""
+"""Attacks that are not tested yet."""
 
 RESIDUAL = "S43 (hardware attacks on TEEs) is not a row: it cannot be tried here and stays a residual risk."
 
@@ -91,11 +81,9 @@ def problems() -> list[str]:
     """Return the problems of the whole table."""
     tried = threats()
     wanted = [f"S{number}" for number in ANCHORS] + [one for one in tried if _number(one) > max(ANCHORS) + 1]
-    listed = [*tried, *(row.id for row in (*OPEN, *OWNED))]
+    listed = [*tried, *(row.id for row in OPEN)]
     wrong = [f"{one}: expected one row, got {listed.count(one)}" for one in wanted if listed.count(one) != 1]
     wrong += [f"{one}: expected another number (S43 is a residual risk)" for one in listed if one not in wanted]
-    late = [row for row in (*OPEN, *OWNED) if row.owner in CLOSED_ISSUES]
-    wrong += [f"{row.id}: still open ({row.why}), and issue {row.owner} is closed" for row in late]
     for threat, path in tried.values():
         wrong += _problems_of(threat, path)
     return wrong
@@ -124,12 +112,10 @@ def untried(suite: ET.Element) -> list[str]:
 def table() -> str:
     """Return the table as Markdown, one row per attack, with the sum above it."""
     tried = threats()
-    here = len(tried) + len(OPEN)
-    sums = f"{len(tried)} of {here} are tried here; {len(OPEN)} are open; {len(OWNED)} belong to other issues."
+    sums = f"{len(tried)} of {len(tried) + len(OPEN)} are tried here; {len(OPEN)} are open."
     rows = [sums, "", "| # | attack (real case) | bed | what stops it | reason code |", "|---|---|---|---|---|"]
     cells = {one: _cells(threat, path) for one, (threat, path) in tried.items()}
     cells |= {row.id: ("open", f"{row.title} | - | open: {row.why} | -") for row in OPEN}
-    cells |= {row.id: ("owned", f"{row.title} | - | owned by issue {row.owner}: {row.why} | -") for row in OWNED}
     rows += [f"| {one} | {cells[one][1]} |" for one in sorted(cells, key=_number)]
     rows += ["", f"Beds: {'; '.join(f'{name}: {what}' for name, what in BEDS.items())}.", RESIDUAL]
     return "\n".join(rows)
