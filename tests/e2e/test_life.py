@@ -309,6 +309,14 @@ def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
     road.wait_until_ready("w-1", boot_id=road.boot_id("w-1"))
 
 
+@pytest.mark.parametrize("node", NODES)
+def test_a_kubelet_leaves_the_renewal_to_its_node(road: Road, node: str) -> None:
+    """With `rotateCertificates` it would not load a renewed certificate: `configz` shows what the kubelet runs with."""
+    found = json.loads(road.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/configz"))["kubeletconfig"]
+    assert found["serverTLSBootstrap"]
+    assert not found.get("rotateCertificates")
+
+
 def test_before_its_time_a_renewal_asks_nobody(road: Road) -> None:
     """The usual result of the timer, run by an operator."""
     before = credential(road, "w-2")

@@ -292,7 +292,7 @@ def _softened(document: dict[str, Any]) -> dict[str, Any]:
     if kind == "ClusterConfiguration":
         parts = ("apiServer", "controllerManager", "scheduler")
         return document | {name: _without(document.get(name, {}), _HARDENED) for name in parts}
-    return _without(document, ("rotateCertificates", "serverTLSBootstrap"))
+    return _without(document, ("serverTLSBootstrap",))
 
 
 def _without(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def test_bare_kubeadm_is_told_what_ours_is_without_what_ours_hardens() -> None:
         "certSANs": before["ClusterConfiguration"]["apiServer"]["certSANs"]
     }
     assert after["ClusterConfiguration"]["networking"] == before["ClusterConfiguration"]["networking"]
-    assert "rotateCertificates" not in after["KubeletConfiguration"]
+    assert "serverTLSBootstrap" not in after["KubeletConfiguration"]
     assert after["KubeletConfiguration"]["failCgroupV1"] is False
     assert phase_times.endpoint_of(ours) == "api.lab:6443"
 

@@ -63,6 +63,9 @@ _RULED = {
     "tlsPrivateKeyFile": "use attested_kubelet_serving_certificates",
 }
 """Fields that a site must not set, and why. Names are case-insensitive."""
+_FIXED = {"rotateCertificates": False}
+"""Kubeadm turns this on in the cluster's configuration whatever `init` says. With it the kubelet reads its certificate
+only at its start, and requests the next one from the API server, where nothing approves it."""
 _RULED_GATES = frozenset({"rotatekubeletservercertificate"})
 
 
@@ -77,7 +80,7 @@ def render_settings(configuration: Mapping[str, Any]) -> str:
         raise _invalid("expected featureGates of attested_kubelet_configuration as names with true or false")
     if wrong := sorted(str(name) for name in gates if str(name).lower() in _RULED_GATES):
         raise _invalid(f"expected no feature gate {', '.join(wrong)} in attested_kubelet_configuration: {_OURS}")
-    return json.dumps({**_KIND, **configuration}, indent=2, sort_keys=True) + "\n"
+    return json.dumps({**_KIND, **_FIXED, **configuration}, indent=2, sort_keys=True) + "\n"
 
 
 def answers_healthy() -> bool:

@@ -315,9 +315,6 @@ def _kubelet_configuration(cluster: ClusterSpec, node: NodeSpec) -> dict[str, An
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cgroupDriver": "systemd",
-        # This collection renews client certificates with fresh evidence (`node`). A request by the kubelet itself would
-        # stay pending, because no component of this cluster approves it.
-        "rotateCertificates": False,
         # The key service approves serving certificates, if it is configured to.
         "serverTLSBootstrap": cluster.kubelet_serving,
     }

