@@ -11,7 +11,8 @@ short_description: Add settings of a site to the kubelet's configuration
 version_added: 0.2.0
 description:
   - Writes C(/etc/attested/kubelet.d/50-site.conf), which the kubelet merges over the configuration that C(kubeadm)
-    wrote, and the kubelet's unit files.
+    wrote, and the kubelet's unit files. The file always turns C(rotateCertificates) off, because the node renews the
+    kubelet's client certificate itself.
   - A running kubelet is restarted if a file changed, and its Pods keep running. If the kubelet is not healthy
     afterwards, all previous files are restored, the kubelet is restarted again, and the module fails with
     V(KUBERNETES_NOT_HEALTHY).
