@@ -120,7 +120,7 @@ def lint() -> Counts:
         ("ruff", "check", "."),
         ("ruff", "format", "--check", "."),
         ("mypy", "-p", PACKAGE),
-        ("mypy", "tests/run.py", "tests/support", "tests/bench", "tests/mutation"),
+        ("mypy", "tests/run.py", *(f"tests/{name}" for name in ("bench", "e2e", "mutation", "support", "system"))),
         ("yamllint", "--strict", "."),
         ("antsibull-changelog", "lint"),
     )

@@ -33,7 +33,7 @@ from ansible_collections.attested.kubernetes.tests.support.upgrade_faults import
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ansible_collections.attested.kubernetes.tests.support.road import Road
@@ -122,7 +122,7 @@ def test_the_workers_join_by_themselves(road: Road) -> None:
     """
     for node in NODES:
         road.wait_until_ready(node, boot_id=road.boot_id(node))
-        wait_for(lambda node=node: state_of(road, node) == "inactive")
+        wait_for_inactive(road, node)
         assert_one_lock_event(road, node)
     wait_for(lambda: ":9000" not in road.inside("cp-1", "ss", "-ltn"))
     assert not road.inside("cp-1", "sh", "-c", "ls /run/attested/bootstrapper.sock 2>/dev/null || true")
@@ -263,7 +263,7 @@ def test_the_sites_add_ons_are_applied_and_custom_objects_stay(road: Road) -> No
     (road.site / "addons.yml").unlink()
 
 
-def write_addons(road: Road, row: dict[str, object]) -> None:
+def write_addons(road: Road, row: Mapping[str, object]) -> None:
     (road.site / "addons.yml").write_text(json.dumps({"addons": [row]}))
 
 
@@ -360,7 +360,7 @@ def test_after_a_reboot_of_all_everything_comes_back_alone(road: Road) -> None:
     for node in NODES:
         road.wait_until_ready(node, boot_id=boots[node])
         assert_one_lock_event(road, node)
-        wait_for(lambda node=node: state_of(road, node) == "inactive")
+        wait_for_inactive(road, node)
     assert "REJOIN" in road.inside("w-1", "journalctl", "--boot", "--unit", UNIT)
     assert "KUBELET" in road.inside("cp-1", "journalctl", "--boot", "--unit", UNIT)
     road.play("verify")
@@ -430,6 +430,10 @@ def credential(road: Road, node: str) -> dict[str, str]:
     """Return the facts of a kubelet's certificate, parsed without our code."""
     said = road.inside(node, "/opt/attested/venv/bin/python", "-c", READER)
     return dict(json.loads(said))
+
+
+def wait_for_inactive(road: Road, machine: str) -> None:
+    wait_for(lambda: state_of(road, machine) == "inactive")
 
 
 def state_of(road: Road, machine: str) -> str:

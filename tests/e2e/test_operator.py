@@ -198,7 +198,7 @@ def join(road: Road) -> dict[str, Any]:
 
 def retire(road: Road, profile: str) -> None:
     """Retire a profile in the site, so that it accepts no machine."""
-    program = Path(sys.executable).parent / "ansible"
+    program = str(Path(sys.executable).parent / "ansible")
     words = f"site={road.site} name={profile} state=retired"
     argv = [program, "localhost", "-m", "attested.kubernetes.measurement_profile", "-a", words]
     subprocess.run(argv, cwd=road.site, check=True, capture_output=True)

@@ -58,7 +58,7 @@ def needles(road: Road) -> dict[str, list[bytes]]:
     password = f"--vault-password-file={road.lab.directory / 'vault-password'}"
 
     def opened(name: str) -> bytes:
-        argv = [vault, "view", password, road.site / ".secrets" / name]
+        argv: list[str | Path] = [vault, "view", password, road.site / ".secrets" / name]
         return subprocess.run(argv, capture_output=True, check=True).stdout
 
     master = import_master_secret(opened("master-secret.json"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -64,3 +66,8 @@ def answer(road: Road, asking: str, address: str, *, port: int = PORT) -> str:
     ask = ("busybox", "timeout", "5", "wget", "-q", "-O-", f"http://{host}:{port}/")
     words = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "exec", IN_IT, f"web-{asking}", "--", *ask)
     return road.inside(road.plane, *words, check=False).strip()
+
+
+def wait_for_answer(road: Road, asking: str, address: str, *nodes: str, seconds: float) -> None:
+    """Wait until the Pod of one node hears one of the nodes' names from an address."""
+    wait_for(lambda: answer(road, asking, address) in nodes, seconds=seconds)

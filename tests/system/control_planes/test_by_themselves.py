@@ -9,6 +9,7 @@ The tests are in the order of one lab's life and share it. They look with etcdct
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,7 +52,7 @@ def prepared() -> Iterator[Road]:
 def test_all_wait_and_no_lock_is_taken(prepared: Road) -> None:
     """Nobody has made anything yet."""
     for node in NODES:
-        wait_for(lambda node=node: unit(prepared, node) == "active", seconds=SECONDS)
+        wait_for_unit(prepared, node, "active")
         assert prepared.inside(node, "find", "/run/attested/locked", check=False) == ""
 
 
@@ -83,7 +84,7 @@ def test_every_api_server_sends_its_audit_events_to_the_webhook_of_the_site(prep
 def test_each_became_a_node_by_its_own_way_and_its_unit_has_ended(prepared: Road) -> None:
     """One lock event each; port 9000 is gone."""
     for node in NODES:
-        wait_for(lambda node=node: unit(prepared, node) == "inactive", seconds=SECONDS)
+        wait_for_unit(prepared, node, "inactive")
         assert_one_lock_event(prepared, node)
         contender = "init" if node == "cp-1" else "join"
         assert f'"{contender}"' in prepared.inside(node, "cat", "/run/attested/claim.json")
@@ -121,7 +122,7 @@ def test_all_are_rebooted_and_come_back_alone_as_who_they_were(prepared: Road) -
     for node in NODES:
         prepared.wait_until_ready(node, boot_id=boots[node], seconds=SECONDS)
         assert_one_lock_event(prepared, node)
-        wait_for(lambda node=node: unit(prepared, node) == "inactive", seconds=SECONDS)
+        wait_for_unit(prepared, node, "inactive")
         way = "KUBELET" if node in CONTROL_PLANES else "REJOIN"
         assert way in prepared.inside(node, "journalctl", "--boot", "--unit", UNIT)
     assert identities(prepared) == before
@@ -130,13 +131,18 @@ def test_all_are_rebooted_and_come_back_alone_as_who_they_were(prepared: Road) -
 def test_a_control_plane_that_unlocked_itself_is_known_by_its_evidence(prepared: Road) -> None:
     """It had no ticket in this boot; it pushes by itself, and then its kubelet's certificate can be renewed."""
     renewed = "attested renew --now > /dev/null 2>&1 && echo renewed"
+
+    def is_renewed(node: str) -> bool:
+        return prepared.inside(node, "sh", "-c", renewed, check=False) != ""
+
     for node in CONTROL_PLANES:
-        wait_for(lambda node=node: prepared.inside(node, "sh", "-c", renewed, check=False), seconds=SECONDS)
+        wait_for(partial(is_renewed, node), seconds=SECONDS)
 
 
-def unit(road: Road, machine: str) -> str:
-    """Return what systemd says of the bootstrapper."""
-    return road.inside(machine, "systemctl", "is-active", UNIT, check=False).strip()
+def wait_for_unit(road: Road, machine: str, state: str) -> None:
+    """Wait until systemd reports a state of the bootstrapper."""
+    ask = ("systemctl", "is-active", UNIT)
+    wait_for(lambda: road.inside(machine, *ask, check=False).strip() == state, seconds=SECONDS)
 
 
 def active(road: Road, machine: str) -> list[str]:

@@ -92,10 +92,7 @@ def test_pods_of_each_reach_those_of_the_others(prepared: Road) -> None:
     assert set(addresses) == set(DEBIAN)
     for asking in DEBIAN:
         for node, (address,) in addresses.items():
-            wait_for(
-                lambda asking=asking, node=node, to=address: web_pods.answer(prepared, asking, to) == node,
-                seconds=SECONDS,
-            )
+            web_pods.wait_for_answer(prepared, asking, address, node, seconds=SECONDS)
 
 
 def test_the_playbooks_find_nothing_to_do(prepared: Road) -> None:

@@ -110,8 +110,11 @@ def test_a_kubelets_certificate_is_for_both_addresses(road: Road) -> None:
         read = f"openssl s_client -connect [{second(node)}]:10250 </dev/null 2>/dev/null"
         return road.inside("cp-1", "sh", "-c", f"{read} | openssl x509 -noout -ext subjectAltName", check=False)
 
+    def is_named(node: str) -> bool:
+        return "IP Address" in names(node)
+
     for node, number in NODES.items():
-        wait_for(lambda node=node: "IP Address" in names(node), seconds=SECONDS)
+        wait_for(partial(is_named, node), seconds=SECONDS)
         assert f"IP Address:10.89.7.{number}, IP Address:FD00:10:89:7:0:0:0:{number}" in names(node)
 
 
@@ -125,10 +128,9 @@ def test_pods_and_services_answer_at_both_families(road: Road) -> None:
     for asking in NODES:
         for node, own in addresses.items():
             for address in own:
-                heard = partial(web_pods.answer, road, asking, address)
-                wait_for(lambda heard=heard, node=node: heard() == node, seconds=SECONDS)
+                web_pods.wait_for_answer(road, asking, address, node, seconds=SECONDS)
         for address in service:
-            wait_for(lambda to=address, by=asking: web_pods.answer(road, by, to) in NODES, seconds=SECONDS)
+            web_pods.wait_for_answer(road, asking, address, *NODES, seconds=SECONDS)
 
 
 def test_the_evidence_is_accepted_and_the_playbooks_find_nothing_to_do(road: Road) -> None:
@@ -144,4 +146,4 @@ def test_a_node_has_both_addresses_after_a_reboot(road: Road, node: str) -> None
     assert_one_lock_event(road, node)
     wait_for(lambda: [":" in one for one in web_pods.addresses(road)[node]] == [False, True], seconds=SECONDS)
     for address in web_pods.addresses(road)[node]:
-        wait_for(lambda to=address: web_pods.answer(road, "w-2", to) == node, seconds=SECONDS)
+        web_pods.wait_for_answer(road, "w-2", address, node, seconds=SECONDS)

@@ -32,13 +32,15 @@ WORKERS = ("w-1", "w-2", "w-3")
 @pytest.fixture(scope="module")
 def cases(request: pytest.FixtureRequest, struck_lab: StruckLab) -> Iterator[Ahead[Order]]:
     """All cases of this run, under way."""
-    params = [one.callspec.params for one in request.session.items if one.path == request.path]
+    mine = (one for one in request.session.items if one.path == request.path)
+    params = [one.callspec.params for one in mine if isinstance(one, pytest.Function)]
+    orders = [Order(point=str(one["point"]), fault=str(one["fault"])) for one in params]
     with struck_lab("attested-matrix", "127.76.0", workers=len(WORKERS), struck=WORKERS) as road:
 
         def run(worker: str, order: Order) -> None:
             join_through(road, worker, order)
 
-        with Ahead(run, cases=[Order(**one) for one in params], machines=WORKERS) as ahead:
+        with Ahead(run, cases=orders, machines=WORKERS) as ahead:
             yield ahead
 
 

@@ -17,7 +17,7 @@ import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -57,7 +57,7 @@ class Bed:
 
     road: Road
     repository: SiteRepository
-    pin: dict[str, str]
+    pin: dict[str, Any]
 
     def release(self, version: int) -> str:
         """Commit the site as it is now, signed, and serve it."""

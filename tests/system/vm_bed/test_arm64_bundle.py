@@ -102,7 +102,7 @@ def arm64(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unpacked]:
     cache = Path(os.environ.get("ATTESTED_CACHE") or Path.home() / ".cache" / "attested-kubernetes")
     place, home = cache / "arm64-bundle", tmp_path_factory.mktemp("arm64")
     asked = {"attested_bundle": str(place), "attested_bundle_architecture": "arm64", "attested_cni": "flannel"}
-    program = Path(sys.executable).parent / "ansible-playbook"
+    program = str(Path(sys.executable).parent / "ansible-playbook")
     argv = [program, "attested.kubernetes.bundle", "-i", "inventory/example/hosts.yml", "-e", json.dumps(asked)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr

@@ -11,6 +11,7 @@ cryptsetup, findmnt, pgrep, tpm2-tools and kubectl. What each took is printed, a
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,8 +89,12 @@ def test_a_worker_joins_it_with_its_state_on_its_own_disk_and_runs_a_pod(road: H
     assert_on_its_disk(road, WORKER)
     assert_locked_once(road, WORKER)
     assert run_a_pod(road, WORKER, "on-the-worker") == road.inside(WORKER, "uname", "--kernel-release")
+
+    def is_good(machine: str) -> bool:
+        return disk_condition(road, machine) == "False"
+
     for machine in MACHINES:
-        wait_for(lambda name=machine: disk_condition(road, name) == "False", seconds=SECONDS, every=RARELY)
+        wait_for(partial(is_good, machine), seconds=SECONDS, every=RARELY)
 
 
 @pytest.mark.usefixtures("took")
