@@ -136,6 +136,7 @@ def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
     for code in ("TICKET_REFUSED", "PCR_MISMATCH", "IDENTITY_UNKNOWN"):
         assert code in said
     assert "kernel command line" in said
+    assert said.count("the admin, in init: its TPM") == 1
 
 
 def test_flannel_carries_the_pods_of_the_tour(road: Road) -> None:
