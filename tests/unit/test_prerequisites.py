@@ -26,9 +26,10 @@ class Host:
         self.bin = directory / "bin"
         self.calls = directory / "calls"
         self.bin.mkdir()
-        for name in ("bash", "cat", "env", "python3"):
+        for name in ("bash", "cat", "env", "python3", "sed"):
             (self.bin / name).symlink_to(shutil.which(name) or "")
-        self.write("apt-get", f'echo "$*" >> {self.calls}; exit "${{APT_CODE:-0}}"')
+        said = "(Reading database ... 1 files)\nUnpacking git (1) ...\nSetting up git (1) ..."
+        self.write("apt-get", f'echo "$*" >> {self.calls}; echo "{said}"; echo "E: no" >&2; exit "${{APT_CODE:-0}}"')
 
     def write(self, name: str, text: str) -> None:
         (self.bin / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
@@ -50,7 +51,10 @@ def test_root_has_missing_packages_listed_and_installed(host: Host) -> None:
     done = host.run("check")
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("missing: git\ninstall: apt-get install")
-    assert host.calls.read_text().splitlines() == ["update -qq", "install --yes --no-install-recommends git -qq"]
+    words = "install --yes --no-install-recommends git -qq -o Dpkg::Use-Pty=0"
+    assert host.calls.read_text().splitlines() == ["update -qq", words]
+    assert done.stderr.splitlines()[-2:] == ["Setting up git (1) ...", "E: no"]
+    assert done.stderr.count("Unpacking") == 1  # of `update`, whose output is its own
 
 
 @pytest.mark.parametrize(
