@@ -167,9 +167,14 @@ class CallbackModule(Default):
 
     @_quiet
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        """Print the message of a debug task in a loop; other items are part of the task's line."""
+        """Print the message of a debug task in a loop, and the progress of a loop with ``extended: true``.
+
+        Other items are part of the task's line.
+        """
         if result.task.action in C._ACTION_DEBUG:  # noqa: SLF001
             self._say(result.result)
+        elif isinstance(place := result.result.get("ansible_loop"), dict):
+            self._print_item(result, place)
 
     @_quiet
     def v2_runner_item_on_failed(self, result: Any) -> None:
@@ -273,6 +278,17 @@ class CallbackModule(Default):
         total = max(len(self._started_hosts), len(stage.hosts))
         for row in stage_lines.stage_lines(stage, now=time.monotonic(), total=total):
             self._display.display(row, color=_COLOURS[stage.state])
+
+    def _print_item(self, result: Any, place: dict[str, Any]) -> None:
+        stage, host, now = self._stage or self._open(result.task), result.host.get_name(), time.monotonic()
+        seconds = now - stage.item_ends.get(host, stage.began)
+        stage.item_ends[host] = now
+        self._begin_output()
+        state = "changed" if result.result.get("changed") else "ok"
+        label = str(self._get_item_label(result.result))
+        row = stage_lines.item_line(label, place, state, seconds=seconds, elapsed=now - stage.began)
+        self._display.display(row, color=_COLOURS[state])
+        self._pass_by(f"  {stage.name}")
 
     def _fail(self, host: str, result: dict[str, Any], stage: Stage) -> None:
         self._begin_output()

@@ -25,7 +25,10 @@ SPEAKING = frozenset({"attested.kubernetes.init", "attested.kubernetes.node_reco
 
 @dataclass(slots=True)
 class Stage:
-    """One task over all its hosts: the hosts by outcome, and when it began (seconds of a monotonic clock)."""
+    """One task over all its hosts: the hosts by outcome, and when it began (seconds of a monotonic clock).
+
+    ``item_ends``: when the last item of a loop ended on a host.
+    """
 
     name: str
     began: float
@@ -36,6 +39,7 @@ class Stage:
     failed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     steps: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    item_ends: dict[str, float] = field(default_factory=dict)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -84,6 +88,15 @@ def stage_lines(stage: Stage, *, now: float, total: int) -> list[str]:
         state = "changed" if step.get("changed") else "ok"
         rows.append(line(f"  - {step.get('name', '?')}", state, host, float(step.get("seconds", 0))))
     return rows
+
+
+def item_line(label: str, place: Mapping[str, Any], state: str, *, seconds: float, elapsed: float) -> str:
+    """Return the row of a finished item of a loop. ``place``: ``index`` and ``length`` of its ``ansible_loop``.
+
+    ``seconds``: the duration of this item, ``elapsed``: that of the task so far.
+    """
+    name = f"  - {place.get('index', '?')} of {place.get('length', '?')}: {label}"
+    return line(name, state, f"after {spent(elapsed)}", seconds)
 
 
 def begun_line(task: str, *, after_seconds: float) -> str:

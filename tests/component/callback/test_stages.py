@@ -30,6 +30,10 @@ PLAY = """
     - name: Write
       ansible.builtin.assert: {{that: true}}
       changed_when: true
+    - name: Build
+      ansible.builtin.assert: {{that: true}}
+      loop: [kubelet, etcd]
+      loop_control: {{extended: true, extended_allitems: false}}
     - name: Break
       ansible.builtin.fail: {{msg: "expected six, got seven"}}
       when: {fails} and inventory_hostname == "w-1"
@@ -71,6 +75,8 @@ def test_a_good_run_is_a_few_lines(play):
     assert (["Check", "the", "machines"] in words) == any("once" in row for row in looks)
     assert any(row[:4] == ["Write", "changed", "cp-1,", "w-1"] for row in words)
     assert ["cp-1", "Joined"] in words
+    items = sorted(" ".join(row[1:7]) for row in words if row[:1] == ["-"])
+    assert items == 2 * ["1 of 2: kubelet ok after"] + 2 * ["2 of 2: etcd ok after"]
     assert words[-1][0] == "Done"
     assert max(len(row) for row in done.stdout.splitlines()) <= 100
 

@@ -12,6 +12,7 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines im
     failure_lines,
     host_lines,
     hosts_in_short,
+    item_line,
     line,
     spent,
     stage_lines,
@@ -102,6 +103,13 @@ def test_a_failed_step_of_a_machine_is_shown_with_its_last_lines():
 def test_a_task_of_a_machine_stands_below_its_stage():
     assert host_lines("cp-1", "Make the cluster") == ["  cp-1: Make the cluster"]
     assert begun_line("certs", after_seconds=2.04).split() == ["-", "certs", "2.0", "s"]
+
+
+def test_an_item_of_a_loop_has_its_place_its_time_and_that_of_the_task():
+    row = item_line("etcd 1.35.4", {"index": 2, "length": 17}, "changed", seconds=31.24, elapsed=250)
+    words = ["-", "2", "of", "17:", "etcd", "1.35.4", "changed", "after", "4", "min", "10", "s", "31.2", "s"]
+    assert row.split() == words
+    assert len(item_line("n" * 200, {}, "changed", seconds=6000, elapsed=60000)) <= WIDTH
 
 
 def test_a_failed_command_is_shown_with_all_its_output():
