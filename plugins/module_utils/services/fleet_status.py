@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.image.next_boot import Verdict
+from ..policy.identity import Admission
 from ..reasons import Reason
 from .page import BAD, GOOD, UNSURE, Cell, Count, Need, Page, place_of, plain, render_page
 
@@ -31,6 +32,7 @@ _STANDINGS = {
 }
 """The words for the reasons of the Node's condition Attested."""
 _BAD_STANDINGS = {"ReattestationFailed": "Evidence refused", "ReattestationOverdue": "Evidence overdue"}
+_REVOKED = "Revoked. Take it off the network, then remove it from hosts.yml."
 _LOOK = "systemctl status kubelet containerd"
 _FORM = "{:<12} {:<13} {:<10} {:<7} {:<8} {:<9} {:<23} {:<16} {:<8} {:<8} {:<20} {}".format
 _COLUMNS = (
@@ -291,6 +293,10 @@ def _needs_person(said: Mapping[str, Any]) -> bool:
     return bool(said.get("needs_person", True))
 
 
+def _is_revoked(known: Mapping[str, Any]) -> bool:
+    return _text(known, "admission") == Admission.REVOKED.value
+
+
 def _to_do(said: Mapping[str, Any]) -> str:
     return _text(said, "to_do") or _text(said, "msg") or "cannot be reached"
 
@@ -303,7 +309,8 @@ def _next_boot(judged: Mapping[str, Any]) -> str:
 def _row(
     name: str, said: Mapping[str, Any], known: Mapping[str, Any], judged: Mapping[str, Any], *, is_called: bool
 ) -> NodeRow:
-    is_well = said.get("phase") == "Joined" and _to_do(said) == "Nothing."
+    to_do = _REVOKED if _is_revoked(known) else _to_do(said)
+    is_well = said.get("phase") == "Joined" and to_do == "Nothing."
     return NodeRow(
         name=name,
         tone=BAD if is_called else GOOD if is_well else UNSURE,
@@ -320,7 +327,7 @@ def _row(
         control_plane_until=_time(said, "control_plane_expires"),
         control_plane_first=_text(said, "control_plane_first"),
         next_boot=_next_boot(judged),
-        to_do=_to_do(said),
+        to_do=to_do,
     )
 
 
@@ -361,7 +368,7 @@ def _calls_of_cluster(
 
 
 def _calls_of_node(name: str, said: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Call]:
-    if _needs_person(said):
+    if _needs_person(said) and not _is_revoked(known):
         yield _call_of_itself(name, said)
         if refusal := _refusal(name, known):
             yield _call(

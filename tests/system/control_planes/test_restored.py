@@ -214,6 +214,6 @@ def test_all_nodes_are_ready_and_status_and_verify_find_nothing_wrong(road: Road
     assert kubectl(road, "get", "nodes", "--output=name").split() == [f"node/{name}" for name in nodes]
     for name in nodes:
         wait_for(lambda name=name: works(road, name, now), seconds=SECONDS)  # type: ignore[misc]
-    road.play("status")
+    assert "Revoked. Take it off the network" in road.play("status").output
     road.play("verify", "--limit=!w-2")
     assert admission(road, "w-2") == {"Revoked"}

@@ -106,6 +106,17 @@ def test_a_node_that_is_not_ready_and_an_unsigned_revocation_need_a_person() -> 
     ]
 
 
+def test_a_revoked_machine_is_to_be_removed_whatever_it_says() -> None:
+    revoked = {"name": "w-1", "admission": "Revoked", "registered": False, "ready": False}
+    for node in ({}, {"needs_person": True, "reason": "KUBELET_NOT_RUNNING", "to_do": "Look."}):
+        found = fleet(node=node, rows=[revoked, *ROWS[1:]])
+        (row,) = [one for one in found.rows if one.name == "w-1"]
+        assert (row.tone, row.to_do) == ("unsure", "Revoked. Take it off the network, then remove it from hosts.yml.")
+        assert [one for one in render_calls(found) if one.startswith("w-1")] == []
+    kept = fleet(node={}, rows=[{**revoked, "registered": True}, *ROWS[1:]])  # revoked by kubectl alone: its Node stays
+    assert [one for one in render_calls(kept) if one.startswith("w-1: the Node is not Ready")] != []
+
+
 def test_machines_that_wait_are_told_with_the_command_that_lets_them_in() -> None:
     assert [line for line in render_table(FLEET) if line.startswith("WAITS")] == [
         "WAITS: ek-7 (claims w-7) since 2026-11-20T08:00:00Z: approve -e confirm=ek-7 -e node=NAME",
